@@ -1,0 +1,164 @@
+"""Settings, written down once.
+
+A part declares its settings as a frozen dataclass whose fields come from `setting(...)`. The field
+is the typed value that code reads; the `Setting` beside it is the name, type, range and text that
+the command line, the config APIs and the documentation show. Names are Kafka's wherever Kafka has
+the setting; the attribute is that name with underscores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+
+
+class InvalidSetting(ValueError):
+    """A setting that does not exist, or a value that it cannot take."""
+
+    def __init__(self, key: str, value: str | None, reason: str) -> None:
+        shown = key if value is None else f"{key}={value}"
+        super().__init__(f"{shown}: {reason}")
+        self.key = key
+        self.value = value
+        self.reason = reason
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """The definition of one setting.
+
+    `synonyms` are broker-level names that supply a topic setting's default, each with the factor
+    that turns its unit into this setting's; the first one that is set wins. `dynamic` settings can
+    be changed while the broker runs.
+    """
+
+    name: str
+    default: Any
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    synonyms: tuple[tuple[str, int], ...] = ()
+    dynamic: bool = False
+
+    @property
+    def attribute(self) -> str:
+        return self.name.replace(".", "_")
+
+    @property
+    def kind(self) -> str:
+        """Kafka's name of the type: boolean, int, long, double, string or list."""
+        if isinstance(self.default, bool):
+            return "boolean"
+        if isinstance(self.default, int):
+            is_int = self.maximum is not None and self.maximum <= INT_MAX
+            return "int" if is_int else "long"
+        if isinstance(self.default, float):
+            return "double"
+        if isinstance(self.default, tuple):
+            return "list"
+        return "string"
+
+    def parse(self, text: str) -> Any:
+        """The typed value of `text`; InvalidSetting if it is not one."""
+        text = text.strip()
+        try:
+            value = self._convert(text)
+        except ValueError:
+            reason = f"expected a value of type {self.kind}"
+            raise InvalidSetting(self.name, text, reason) from None
+        self._check(value, text)
+        return value
+
+    def _convert(self, text: str) -> Any:
+        # Python would take 1_000 and nan for numbers; no other reader of these settings does.
+        if "_" in text and self.kind in ("int", "long", "double"):
+            raise ValueError
+        match self.kind:
+            case "boolean":
+                return ("false", "true").index(text.lower()) == 1
+            case "int" | "long":
+                return int(text)
+            case "double":
+                return float(text)
+            case "list":
+                return tuple(item.strip() for item in text.split(",") if item.strip())
+            case _:
+                return text
+
+    def _check(self, value: Any, text: str) -> None:
+        if self.choices:
+            for item in value if isinstance(value, tuple) else (value,):
+                if item not in self.choices:
+                    allowed = ", ".join(self.choices)
+                    raise InvalidSetting(self.name, text, f"must be one of: {allowed}")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            minimum = -LONG_MAX - 1 if self.minimum is None else self.minimum
+            maximum = LONG_MAX if self.maximum is None else self.maximum
+            if not value >= minimum:
+                raise InvalidSetting(self.name, text, f"must be at least {minimum}")
+            if value > maximum:
+                raise InvalidSetting(self.name, text, f"must be at most {maximum}")
+
+    def format(self, value: Any) -> str:
+        """The value as Kafka writes it."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+
+def setting(
+    name: str,
+    default: Any,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+    synonyms: tuple[str | tuple[str, int], ...] = (),
+    dynamic: bool = False,
+) -> Any:
+    """A dataclass field that carries its `Setting`."""
+    paired = tuple((s, 1) if isinstance(s, str) else s for s in synonyms)
+    definition = Setting(name, default, doc, minimum, maximum, choices, paired, dynamic)
+    return dataclasses.field(default=default, metadata={"setting": definition})
+
+
+_definitions: dict[type, dict[str, Setting]] = {}
+
+
+def definitions(cls: type) -> dict[str, Setting]:
+    """The settings of a class, by name, in the order they were written."""
+    if cls not in _definitions:
+        metadata = (field.metadata for field in dataclasses.fields(cls))
+        found = [each["setting"] for each in metadata if "setting" in each]
+        _definitions[cls] = {setting.name: setting for setting in found}
+    return _definitions[cls]
+
+
+S = TypeVar("S")
+
+
+def replace(settings: S, values: Mapping[str, str]) -> S:
+    """`settings` with the given names set to the parsed texts; InvalidSetting for a bad one."""
+    known = definitions(type(settings))
+    parsed = {}
+    for key, text in values.items():
+        if key not in known:
+            raise unknown(key, known)
+        parsed[known[key].attribute] = known[key].parse(text)
+    return dataclasses.replace(settings, **parsed) if parsed else settings  # type: ignore[type-var]
+
+
+def unknown(key: str, known: Iterable[str]) -> InvalidSetting:
+    """The error for a name that does not exist, with the nearest one that does."""
+    near = difflib.get_close_matches(key, list(known), n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return InvalidSetting(key, None, f"there is no such setting{hint}")
