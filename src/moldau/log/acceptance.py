@@ -1,0 +1,100 @@
+"""What a producer's batch must satisfy beyond being intact, and what the topic makes of it."""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from moldau.log.config import LogConfig
+from moldau.log.errors import InvalidTimestamp
+from moldau.records.batch import (
+    APPEND_TIME_BIT,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_POSITION,
+    CRC_START,
+    HEADER_SIZE,
+    NO_TIMESTAMP,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidRecord,
+    read_header,
+)
+from moldau.records.compression import Codec
+from moldau.records.record import MAX_DECOMPRESSED, recompress, records_of
+
+_CRC = struct.Struct(">I")
+_ATTRIBUTES_LOW_BYTE = 22
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_POSITION = 35
+_MAX_CODEC = max(Codec)
+
+
+def wrong_length(claimed: int, size: int) -> InvalidRecord | CorruptBatch:
+    """The error for a batch that says it has `claimed` bytes in a buffer of `size`."""
+    if HEADER_SIZE <= claimed < size:
+        return InvalidRecord("exactly one batch is expected")
+    return CorruptBatch(f"a batch of {claimed} bytes does not fit {size}")
+
+
+def check_attributes(
+    attributes: int,
+    base_offset: int,
+    producer_id: int,
+    sequence: int,
+    *,
+    append_time: bool,
+    from_client: bool,
+) -> None:
+    """InvalidRecord or InvalidTimestamp for what only a broker or a coordinator may write."""
+    if attributes & CODEC_MASK > _MAX_CODEC:
+        raise InvalidRecord(f"unknown compression codec {attributes & CODEC_MASK}")
+    if attributes & APPEND_TIME_BIT and not append_time:
+        raise InvalidTimestamp(NO_TIMESTAMP, "claims to be the append time, which brokers set")
+    if from_client:
+        if base_offset:
+            raise InvalidRecord(f"the base offset of a new batch is {base_offset}, not 0")
+        if attributes & CONTROL_BIT:
+            raise InvalidRecord("clients may not write control records")
+        if producer_id >= 0 and sequence < 0:
+            raise InvalidRecord(f"producer {producer_id} sent sequence {sequence}")
+
+
+def check_timestamps(base_timestamp: int, max_timestamp: int, earliest: int, latest: int) -> None:
+    """InvalidTimestamp unless both are unset or within [earliest, latest]."""
+    for timestamp in (base_timestamp, max_timestamp):
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            raise InvalidTimestamp(timestamp, f"is outside of [{earliest}, {latest}]")
+
+
+def inspect(batch: memoryview, attributes: int, config: LogConfig) -> memoryview | bytearray:
+    """The batch as the topic wants it: every record with a key where it is compacted, and under
+    the topic's codec."""
+    if config.compacts:
+        for record in records_of(batch):
+            if record.key is None:
+                raise InvalidRecord("a compacted topic takes no record without a key")
+    name = config.compression_type
+    if name == "producer":
+        return batch
+    codec = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
+    if attributes & CODEC_MASK == codec:
+        return batch
+    level = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }.get(codec)
+    out = recompress(batch, read_header(batch), codec, level, MAX_DECOMPRESSED)
+    if len(out) > config.max_message_bytes:
+        raise BatchTooLarge(len(out), config.max_message_bytes, "recompressed batch")
+    return out
+
+
+def set_append_time(batch: memoryview | bytearray, now_ms: int) -> None:
+    """Stamp a batch with the time of its append, in place."""
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
+    batch[_ATTRIBUTES_LOW_BYTE] |= APPEND_TIME_BIT
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, CRC_POSITION, crc32c(view[CRC_START:]))

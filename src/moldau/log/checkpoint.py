@@ -1,0 +1,75 @@
+"""Checkpoint files: Kafka's small text files of a version, a count, and one entry a line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from moldau.log.errors import CorruptFile, StorageError
+from moldau.log.files import replace_file, sync_folder
+
+VERSION = 0
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+
+Partition = tuple[str, int]
+
+
+def encode_entries(entries: Iterable[str]) -> bytes:
+    lines = list(entries)
+    return "\n".join([str(VERSION), str(len(lines)), *lines, ""]).encode()
+
+
+def decode_entries(content: bytes, path: str, fields: int) -> list[list[str]]:
+    """The entries of a checkpoint, each split into its `fields`; CorruptFile if it is none."""
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError:
+        raise CorruptFile(path, "not text") from None
+    if not lines:
+        return []
+    if lines[0] != str(VERSION):
+        raise CorruptFile(path, f"version {lines[0]!r} is not {VERSION}")
+    entries = [line.split() for line in lines[2:]]
+    if len(lines) < 2 or lines[1] != str(len(entries)):
+        raise CorruptFile(path, f"{len(entries)} entries are not as many as it says")
+    for entry in entries:
+        if len(entry) != fields:
+            raise CorruptFile(path, f"malformed line {' '.join(entry)!r}")
+    return entries
+
+
+def read_offsets(path: str) -> dict[Partition, int] | None:
+    """Partition to offset, as `TOPIC PARTITION OFFSET` lines; None if there is no such file."""
+    content = read_small(path)
+    if content is None:
+        return None
+    offsets = {}
+    for topic, partition, offset in decode_entries(content, path, 3):
+        try:
+            offsets[topic, int(partition)] = int(offset)
+        except ValueError:
+            raise CorruptFile(path, f"malformed line of topic {topic!r}") from None
+    return offsets
+
+
+def write_offsets(path: str, offsets: Mapping[Partition, int]) -> None:
+    """Replace the checkpoint durably."""
+    entries = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    try:
+        replace_file(path, encode_entries(entries), sync=True)
+        sync_folder(os.path.dirname(path))
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+
+
+def read_small(path: str) -> bytes | None:
+    """A small file whole, or None if it does not exist."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError.of(path, error) from error

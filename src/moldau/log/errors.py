@@ -1,0 +1,114 @@
+"""What can go wrong in a log. Each error carries what it is about; the wire maps it to a code."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+
+class LogError(Exception):
+    """Any refusal by the storage layer that is not about a batch's own bytes."""
+
+
+class StorageError(LogError):
+    """The disk refused, or what it holds cannot be trusted; `path` says where."""
+
+    def __init__(self, path: str, reason: str, number: int = errno.EIO) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+        self.errno = number
+
+    @classmethod
+    def of(cls, path: str, error: OSError) -> StorageError:
+        number = error.errno or errno.EIO
+        return cls(path, os.strerror(number), number)
+
+
+class CorruptFile(LogError):
+    """A small file (index, snapshot, checkpoint) is not what was once written there."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class OffsetOutOfRange(LogError):
+    """`offset` lies outside the log, which spans [log_start, log_end]."""
+
+    def __init__(self, offset: int, log_start: int, log_end: int) -> None:
+        super().__init__(f"offset {offset} is outside [{log_start}, {log_end}]")
+        self.offset = offset
+        self.log_start = log_start
+        self.log_end = log_end
+
+
+class UnexpectedOffset(LogError):
+    """A replicated batch begins below the end of the log."""
+
+    def __init__(self, offset: int, log_end: int) -> None:
+        super().__init__(f"a replicated batch begins at {offset}, below the end {log_end}")
+        self.offset = offset
+        self.log_end = log_end
+
+
+class InvalidTimestamp(LogError):
+    """A producer's timestamp outside what the topic allows."""
+
+    def __init__(self, timestamp: int, reason: str) -> None:
+        super().__init__(f"timestamp {timestamp} {reason}")
+        self.timestamp = timestamp
+
+
+class InvalidProducerEpoch(LogError):
+    """A producer that a newer one with the same id has fenced off."""
+
+    def __init__(self, producer_id: int, epoch: int, current_epoch: int) -> None:
+        super().__init__(
+            f"producer {producer_id} has epoch {epoch}, the last one seen is {current_epoch}"
+        )
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.current_epoch = current_epoch
+
+
+class OutOfOrderSequence(LogError):
+    """A producer's batch does not follow its last one."""
+
+    def __init__(self, producer_id: int, epoch: int, sequence: int, expected: int) -> None:
+        super().__init__(
+            f"producer {producer_id} epoch {epoch} sent sequence {sequence}, expected {expected}"
+        )
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.sequence = sequence
+        self.expected = expected
+
+
+class InvalidTransactionState(LogError):
+    """A plain write by a producer whose transaction is open."""
+
+    def __init__(self, producer_id: int) -> None:
+        super().__init__(f"producer {producer_id} has an open transaction and wrote outside of it")
+        self.producer_id = producer_id
+
+
+class CoordinatorFenced(LogError):
+    """An end marker from a transaction coordinator that a newer one has replaced."""
+
+    def __init__(self, producer_id: int, epoch: int, current_epoch: int) -> None:
+        super().__init__(
+            f"coordinator epoch {epoch} for producer {producer_id} is older than {current_epoch}"
+        )
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.current_epoch = current_epoch
+
+
+class FolderInUse(LogError):
+    """Another process has the data folder open."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(f"{folder} is in use by another broker; give each its own --data-dir")
+        self.folder = folder

@@ -1,0 +1,101 @@
+"""Forcing a log to disk, and closing it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from moldau.log.appending import AppendingLog
+from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
+from moldau.log.errors import StorageError
+from moldau.log.flush import Flush
+
+# After so many bytes a flush also takes a producer snapshot, which bounds what recovery reads.
+_SNAPSHOT_BYTES = 16 << 20
+
+
+class FlushingLog(AppendingLog):
+    """`flushed` follows what is written: see `Flush` for which step runs where."""
+
+    __slots__ = ()
+
+    def prepare_flush(self, *, closing: bool = False) -> Flush | None:
+        """What to force to disk so that everything written survives; None if it already does.
+
+        The active segment's indexes are not part of it unless the log is `closing`, since recovery
+        can do without them.
+        """
+        target = self._written
+        if self.offline is not None:
+            return None
+        # A cut must reach the disk too, or what was cut off comes back after a power failure.
+        is_cut = self._truncations != self._truncations_synced
+        if target <= self.flushed and not is_cut:
+            is_changed = self._active is not None or self.epochs.dirty
+            if not closing or not (is_changed or self._wants_snapshot(target, closing)):
+                return None
+        files = []
+        for segment in self._segments[self._reader.number_of(self.flushed) :]:
+            if segment.size or self._truncations:
+                files.append((segment.path, segment.open()))
+            if closing or segment is not self._segments[-1]:
+                for index in segment.indexes:
+                    if index.is_stored:
+                        files.append((index.path, index.open()))
+        replacements = []
+        if self.epochs.dirty:
+            replacements.append((f"{self.folder}/{EPOCHS_FILE}", self.epochs.encode()))
+            self.epochs.dirty = False
+        if self._wants_snapshot(target, closing):
+            replacements.append((self._snapshots.path_of(target), self.producers.encode()))
+            self._snapshots.add(target, self._bases())
+            self._unsnapped = 0
+        is_new = bool(replacements) or is_cut or self._files_made != self._files_synced
+        self._files_synced = self._files_made
+        finish = partial(self._flush_done, target, self._truncations)
+        return Flush(target, self.folder, files, replacements, is_new, finish)
+
+    def _wants_snapshot(self, offset: int, closing: bool) -> bool:
+        snapshots = self._snapshots.offsets
+        if offset in snapshots:
+            return False
+        if not closing:
+            return self._unsnapped >= _SNAPSHOT_BYTES
+        # Loading takes no snapshot at all to mean no producers, which saves small logs the file.
+        return bool(snapshots or len(self.producers) or self.size >= _SNAPSHOT_BYTES)
+
+    def _flush_done(self, target: int, truncations: int, succeeded: bool) -> None:
+        if not succeeded:
+            self.epochs.dirty = True
+            self._files_synced = -1
+            return
+        self._truncations_synced = truncations
+        if truncations != self._truncations:
+            if target not in self._snapshots.offsets:
+                self._snapshots.remove(target)
+        elif target > self.flushed:
+            self.flushed = target
+
+    def close(self) -> None:
+        """Write what is staged, flush everything, snapshot the producers and let go of the files.
+
+        Blocks.
+        """
+        if self.offline is None:
+            self.commit()
+            if self._active is not None and self._active.size:
+                self._active.seal()
+            flush = self.prepare_flush(closing=True)
+            if flush is not None:
+                try:
+                    flush.run()
+                finally:
+                    flush.done()
+        self.abandon()
+
+    def abandon(self, reason: StorageError | None = None) -> None:
+        """Let go of the files without writing anything more; offline from then on."""
+        self.offline = self.offline or reason or StorageError(self.folder, "the log is closed")
+        self._failure = self.offline
+        self._reader.forget()
+        for segment in self._segments:
+            segment.release()

@@ -1,0 +1,364 @@
+"""Taking up a log from its folder: quickly after a clean stop, carefully after a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import uuid
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from moldau.log.checkpoint import read_small
+from moldau.log.compaction_job import CLEANED_SUFFIX
+from moldau.log.config import LogConfig
+from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
+from moldau.log.epochs import LeaderEpochs
+from moldau.log.errors import CorruptFile, StorageError
+from moldau.log.files import FilePool, Trash, remove_file
+from moldau.log.log import Log
+from moldau.log.lookup import read_batch, rebuild_producers
+from moldau.log.producers import SUFFIX as SNAPSHOT_SUFFIX
+from moldau.log.properties import PARTITION_METADATA, read_topic_id
+from moldau.log.scan import scan
+from moldau.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+)
+from moldau.log.snapshots import Snapshots
+from moldau.records.batch import (
+    HEADER_SIZE,
+    BatchError,
+    BatchHeader,
+    CorruptBatch,
+    check_batch,
+    read_header,
+)
+
+logger = logging.getLogger("moldau.log")
+
+_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What it took to open logs: how much was read, and what could not be kept."""
+
+    checked_bytes: int = 0
+    cut_bytes: int = 0
+    cut_logs: int = 0
+    offline_logs: int = 0
+
+
+def load_log(
+    folder: str,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    pool: FilePool,
+    trash: Trash,
+    *,
+    is_clean: bool,
+    recovery_point: int | None,
+    log_start: int,
+    recovered: Recovered,
+) -> Log:
+    """The log in `folder`. Blocks.
+
+    After a clean stop nothing but the small files is read. Otherwise every batch from the recovery
+    point on is checked, the log is cut at the first that is not whole and valid, and indexes,
+    producer state and leader epochs are brought in step with what is left. What cannot be trusted
+    before the recovery point puts the log offline. Where the recovery point is not known (None),
+    everything is checked.
+    """
+    names = _tidy(folder, os.listdir(folder))
+    bases = []
+    snapshots = []
+    indexes = []
+    for name in names:
+        match = _SEGMENT_FILE.fullmatch(name)
+        if match is None:
+            continue
+        offset, suffix = int(match[1]), match[2]
+        if suffix == LOG_SUFFIX:
+            bases.append(offset)
+        elif suffix == SNAPSHOT_SUFFIX:
+            snapshots.append(offset)
+        else:
+            indexes.append((offset, name))
+    bases.sort()
+    snapshots.sort()
+    for offset, name in indexes:
+        if offset not in bases:
+            os.unlink(f"{folder}/{name}")
+    interval = config.index_interval_bytes
+    segments = []
+    for base in bases:
+        size = os.stat(f"{folder}/{base:020d}{LOG_SUFFIX}").st_size
+        segments.append(Segment(folder, base, size, pool, interval))
+    if not segments:
+        segments.append(Segment(folder, log_start, 0, pool, interval))
+    log_start = max(log_start, segments[0].base)
+    topic_id = read_topic_id(f"{folder}/{PARTITION_METADATA}")
+    kept = Snapshots(folder, snapshots)
+    log = Log(folder, topic, partition, topic_id, config, pool, trash, segments, kept)
+    log.log_start = log_start
+    try:
+        log.epochs = _load_epochs(folder, names, segments)
+        if not is_clean:
+            end = _recover(log, segments, recovery_point, recovered)
+            flushed = min(recovery_point or 0, end)
+        elif recovery_point is not None and _is_plausible(segments[-1], recovery_point):
+            end = flushed = recovery_point
+        else:
+            end = flushed = _find_end(segments)
+        if end < log_start:
+            logger.error("%s ends at %d, before its start %d: emptied", folder, end, log_start)
+            log.restart_at(log_start)
+            return log
+        kept.remove_above(end)
+        kept.remove_below(segments[0].base)
+        log.epochs.truncate_end(end)
+        log.epochs.truncate_start(log_start)
+        is_known = is_clean and not kept.offsets
+        producers = kept.latest(segments[0].base)
+        is_behind = producers.end < end and not is_known
+        if is_behind:
+            rebuild_producers(segments, producers, end)
+        log.take_up(log_start, end, max(flushed, log_start), producers, log.epochs)
+        if is_behind:
+            log.take_snapshot()
+    except (StorageError, OSError) as error:
+        log.offline = error if isinstance(error, StorageError) else StorageError.of(folder, error)
+        # The recovery point must stay what it is, or the next start would cut what it promises.
+        point = max(recovery_point or 0, log_start)
+        log.take_up(log_start, point, point, log.producers, log.epochs)
+        recovered.offline_logs += 1
+        logger.error("%s-%d is offline: %s", topic, partition, log.offline)
+    return log
+
+
+def create_log(
+    folder: str,
+    topic: str,
+    partition: int,
+    topic_id: uuid.UUID | None,
+    config: LogConfig,
+    pool: FilePool,
+    trash: Trash,
+) -> Log:
+    """An empty log in a folder that exists; its file comes with the first batch."""
+    segment = Segment(folder, 0, 0, pool, config.index_interval_bytes)
+    kept = Snapshots(folder)
+    return Log(folder, topic, partition, topic_id, config, pool, trash, [segment], kept)
+
+
+def _is_plausible(last: Segment, log_end: int) -> bool:
+    return log_end > last.base if last.size else log_end == last.base
+
+
+def _find_end(segments: list[Segment]) -> int:
+    """The end of a log that is known to be whole, from its last index entry on."""
+    last = segments[-1]
+    end = last.base
+    position = last.offset_index.last_position if last.size else 0
+    for _, header in last.headers(position, last.size):
+        end = header.last_offset + 1
+    return end
+
+
+def _load_epochs(folder: str, names: list[str], segments: list[Segment]) -> LeaderEpochs:
+    if EPOCHS_FILE not in names:
+        return LeaderEpochs()
+    path = f"{folder}/{EPOCHS_FILE}"
+    try:
+        return LeaderEpochs.decode(read_small(path) or b"", path)
+    except CorruptFile as error:
+        logger.warning("rebuilding leader epochs: %s", error)
+    epochs = LeaderEpochs()
+    with contextlib.suppress(StorageError):
+        for segment in segments:
+            for _, header in segment.headers(0, segment.size):
+                if header.leader_epoch > epochs.latest:
+                    epochs.assign(header.leader_epoch, header.base_offset)
+    return epochs
+
+
+# After a crash
+
+
+def _recover(
+    log: Log, segments: list[Segment], known_point: int | None, recovered: Recovered
+) -> int:
+    """Check everything from the recovery point on and cut what is not sound; the log's end."""
+    recovery_point = known_point or 0
+    first = max(0, bisect_right(segments, recovery_point, key=lambda segment: segment.base) - 1)
+    end = segments[first].base
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        start = position = 0
+        error: BatchError | None = None
+        try:
+            # Segments that follow the recovery point have not been compacted, so each begins where
+            # the one before ended, unless that lost its tail.
+            if segment.base < end or (segment.base > end and known_point is not None):
+                raise CorruptBatch(f"segment {segment.base} does not follow offset {end}", 0)
+            if number == first:
+                start = position = _resume(segment, recovery_point)
+            else:
+                _reset_indexes(segment)
+            for at, header, _ in scan(segment, start):
+                position = at
+                _check_offsets(header, max(end, segment.base), segment.max_offset, at)
+                segment.note(at, header)
+                if header.leader_epoch > log.epochs.latest:
+                    log.epochs.assign(header.leader_epoch, header.base_offset)
+                end = header.last_offset + 1
+                position = at + header.size
+        except BatchError as caught:
+            error, position = caught, caught.position
+        recovered.checked_bytes += position - start
+        if error is None:
+            segment.seal()
+            end = max(end, segment.base)
+        elif end < recovery_point and log.log_start < recovery_point:
+            # Below log_start nothing needs to be there: deleting records moves the point along.
+            raise StorageError(
+                segment.path, f"corrupt at position {position}, offset {end}: {error}"
+            )
+        else:
+            cut = _cut(log, segments, number, position)
+            recovered.cut_bytes += cut
+            recovered.cut_logs += 1
+            logger.warning(
+                "%s-%d: cut %d bytes, the log ends at offset %d: %s at position %d: %s",
+                log.topic, log.partition, cut, end, segment.path, position, error,
+            )  # fmt: skip
+            break
+    if end < recovery_point and log.log_start < recovery_point:
+        logger.error(
+            "%s-%d ends at offset %d, though it was flushed up to %d",
+            log.topic, log.partition, end, recovery_point,
+        )  # fmt: skip
+    return end
+
+
+def _check_offsets(header: BatchHeader, least: int, most: int, position: int) -> None:
+    if header.base_offset < least:
+        raise CorruptBatch(f"offset {header.base_offset} comes after {least - 1}", position)
+    if header.last_offset > most:
+        raise CorruptBatch(f"offset {header.last_offset} is too far for its segment", position)
+
+
+def _cut(log: Log, segments: list[Segment], number: int, position: int) -> int:
+    """Drop what comes after `position` of segment `number`; how many bytes that was."""
+    segment = segments[number]
+    cut = segment.size - position + sum(later.size for later in segments[number + 1 :])
+    # A later segment of which nothing is left goes too.
+    keep = number if number and not position else number + 1
+    if keep > number:
+        os.ftruncate(segment.open().fd, position)
+        segment.size = segment.end = position
+        segment.seal()
+    for later in reversed(segments[keep:]):
+        later.retire(log.trash)
+    del segments[keep:]
+    return cut
+
+
+def _resume(segment: Segment, recovery_point: int) -> int:
+    """The position of a batch at or before the recovery point that the indexes lead to.
+
+    The indexes are cut back to it. They are not forced to disk with the log, so they are believed
+    only where they are in order and the batch they point at is sound.
+    """
+    try:
+        segment.load_indexes()
+    except StorageError:
+        _reset_indexes(segment)
+        return 0
+    offsets, times = segment.offset_index, segment.time_index
+    last, position, _ = offsets.lookup(recovery_point - 1)
+    if last >= 0 and offsets.rises() and times.rises():
+        with contextlib.suppress(BatchError, StorageError):
+            header = read_header(read_batch(segment, position, HEADER_SIZE))
+            batch = read_batch(segment, position, max(header.size, HEADER_SIZE))
+            if check_batch(batch, from_producer=False).last_offset == last:
+                offsets.truncate_to(last)
+                times.truncate_to(header.base_offset)
+                segment.max_timestamp, segment.max_timestamp_offset = times.last
+                # The batch had an entry, and gets it again.
+                segment.unindexed = segment.interval + 1
+                return position
+    _reset_indexes(segment)
+    return 0
+
+
+def _reset_indexes(segment: Segment) -> None:
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        remove_file(segment.path_of(suffix))
+    segment.release()
+    segment.begin(0)
+    segment.unindexed = 0
+
+
+# Leftovers
+
+
+def _tidy(folder: str, names: list[str]) -> list[str]:
+    """Remove what a crash left half done, complete what it left nearly done; the names then."""
+    odd = [
+        name
+        for name in names
+        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp"))
+    ]
+    if not odd:
+        return names
+    cleaned = [_offset_of(name) for name in odd if name.endswith(CLEANED_SUFFIX)]
+    swaps = []
+    for name in odd:
+        if name.endswith(SWAP_SUFFIX) and _offset_of(name) < min(cleaned, default=2**63):
+            swaps.append(name)
+        else:
+            os.unlink(f"{folder}/{name}")
+    # A `.swap` file is whole and replaces all segments that it covers: KAFKA-6264.
+    replaced: list[tuple[int, int]] = []
+    for name in swaps:
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            base = _offset_of(name)
+            replaced.append((base, _end_of_file(f"{folder}/{name}", base)))
+    for name in names:
+        match = _SEGMENT_FILE.fullmatch(name)
+        if match is None or match[2] == SNAPSHOT_SUFFIX:
+            continue
+        if any(base <= int(match[1]) < end for base, end in replaced):
+            os.unlink(f"{folder}/{name}")
+    for name in swaps:
+        os.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP_SUFFIX)}")
+    logger.warning("%s: dealt with %d files of an interrupted change", folder, len(odd))
+    return os.listdir(folder)
+
+
+def _offset_of(name: str) -> int:
+    digits = name.split(".", 1)[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _end_of_file(path: str, base: int) -> int:
+    """The offset after the last batch of a file that is named unlike a segment."""
+    end = base + 1
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        position = 0
+        while position + HEADER_SIZE <= size:
+            header = read_header(os.pread(file.fileno(), HEADER_SIZE, position))
+            if header.size < HEADER_SIZE or position + header.size > size:
+                break
+            end = header.last_offset + 1
+            position += header.size
+    return end

@@ -1,0 +1,79 @@
+"""The producer snapshots of a log."""
+
+from __future__ import annotations
+
+import logging
+
+from moldau.log.checkpoint import read_small
+from moldau.log.errors import CorruptFile
+from moldau.log.files import remove_file
+from moldau.log.producers import SUFFIX, ProducerStates
+
+logger = logging.getLogger("moldau.log")
+
+
+class Snapshots:
+    """The files `<offset>.snapshot` beside the segments: the producer state just before `offset`.
+
+    There is one for the beginning of each segment, as Kafka has it, and one newer than those at
+    most. They are there to save reading: one that is missing or torn costs recovery time only.
+    """
+
+    __slots__ = ("folder", "offsets")
+
+    def __init__(self, folder: str, offsets: list[int] | None = None) -> None:
+        self.folder = folder
+        self.offsets = offsets or []
+
+    def path_of(self, offset: int) -> str:
+        return f"{self.folder}/{offset:020d}{SUFFIX}"
+
+    def take(self, offset: int, producers: ProducerStates, bases: set[int]) -> None:
+        """Write a snapshot, not forced to disk."""
+        path = self.path_of(offset)
+        try:
+            with open(path, "wb", buffering=0) as file:
+                file.write(producers.encode())
+        except OSError as error:
+            logger.warning("no producer snapshot: %s: %s", path, error)
+            return
+        self.add(offset, bases)
+
+    def add(self, offset: int, bases: set[int]) -> None:
+        """Note a new snapshot; of those that begin none of the segments `bases` the rest go."""
+        for old in self.offsets[:]:
+            if old not in bases and old < offset:
+                self.remove(old)
+        if offset not in self.offsets:
+            self.offsets.append(offset)
+
+    def remove(self, offset: int) -> None:
+        """Drop a snapshot, whether it is known or a late flush has just written it."""
+        if offset in self.offsets:
+            self.offsets.remove(offset)
+        remove_file(self.path_of(offset))
+
+    def remove_above(self, offset: int) -> None:
+        for old in self.offsets[:]:
+            if old > offset:
+                self.remove(old)
+
+    def remove_below(self, offset: int) -> None:
+        for old in self.offsets[:]:
+            if old < offset:
+                self.remove(old)
+
+    def latest(self, first_base: int) -> ProducerStates:
+        """The state of the newest snapshot that can be read; if none can, the empty one that the
+        log begins with."""
+        while self.offsets:
+            offset = max(self.offsets)
+            path = self.path_of(offset)
+            content = read_small(path)
+            try:
+                if content is not None:
+                    return ProducerStates.decode(content, path, offset)
+            except CorruptFile as error:
+                logger.warning("dropping a producer snapshot: %s", error)
+            self.remove(offset)
+        return ProducerStates(first_base)

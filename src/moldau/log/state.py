@@ -1,0 +1,158 @@
+"""What a log is made of: its segments, its offsets, its settings."""
+
+from __future__ import annotations
+
+import uuid
+
+from moldau.log.config import LogConfig
+from moldau.log.epochs import LeaderEpochs
+from moldau.log.errors import StorageError
+from moldau.log.files import FilePool, Trash
+from moldau.log.producers import ProducerStates
+from moldau.log.reader import Reader
+from moldau.log.segment import NEVER, Segment
+from moldau.log.snapshots import Snapshots
+
+
+class LogState:
+    """The fields of a log and what follows from them alone; `Log` says what they promise.
+
+    The classes above it add one thing each: appending, flushing, and at last reading and shrinking.
+    """
+
+    __slots__ = (
+        "_active", "_after_max_ms", "_append_time", "_before_max_ms", "_config", "_failure",
+        "_files_made", "_files_synced", "_inspect", "_mark", "_max_bytes", "_reader", "_segments",
+        "_snapshots", "_staged", "_torn", "_truncations", "_truncations_synced", "_unsnapped",
+        "_written", "clean_end", "epochs",
+        "flushed", "folder", "high_watermark", "log_end", "log_start", "offline", "partition",
+        "pool", "producers", "topic", "topic_id", "trash",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        folder: str,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID | None,
+        config: LogConfig,
+        pool: FilePool,
+        trash: Trash,
+        segments: list[Segment],
+        snapshots: Snapshots,
+    ) -> None:
+        self.folder = folder
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.pool = pool
+        self.trash = trash
+        self.offline: StorageError | None = None
+        self._segments = segments
+        self._snapshots = snapshots
+        self._reader = Reader(segments)
+        # The last segment, once it is ready to be appended to.
+        self._active: Segment | None = None
+        self._staged: list[memoryview | bytearray] = []
+        # What the log was like at the last commit, to go back to when a write fails.
+        self._mark: tuple[int, Segment, tuple[int, ...]] | None = None
+        self._failure: StorageError | None = None
+        # A failed write left bytes behind that could not be cut off yet.
+        self._torn = False
+        self._truncations = 0
+        self._truncations_synced = 0
+        self._unsnapped = 0
+        self._files_made = 0
+        self._files_synced = 0
+        # Compaction has left at most one record a key before it.
+        self.clean_end = 0
+        self.config = config
+        start = segments[0].base
+        self.take_up(start, start, start, ProducerStates(start), LeaderEpochs())
+
+    def take_up(
+        self,
+        log_start: int,
+        log_end: int,
+        flushed: int,
+        producers: ProducerStates,
+        epochs: LeaderEpochs,
+    ) -> None:
+        """Go on from what loading the log found."""
+        self.log_start = self.high_watermark = log_start
+        self.log_end = self._written = log_end
+        self.flushed = flushed
+        self.producers = producers
+        self.epochs = epochs
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic}-{self.partition}, {self.log_start}..{self.log_end})"
+
+    # Settings and positions
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._max_bytes = min(config.max_message_bytes, config.segment_bytes)
+        self._append_time = config.uses_append_time
+        self._before_max_ms = config.message_timestamp_before_max_ms
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self._inspect = config.compacts or config.compression_type != "producer"
+        for segment in self._segments:
+            segment.interval = config.index_interval_bytes
+        if self._active is not None:
+            self._set_limits(self._active)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def first_base(self) -> int:
+        """The first offset that the oldest segment may hold."""
+        return self._segments[0].base
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last one is written to."""
+        return tuple(self._segments)
+
+    @property
+    def last_stable(self) -> int:
+        """Everything before it belongs to no open transaction."""
+        unstable = self.producers.first_unstable(self.high_watermark)
+        if unstable is None or unstable > self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Move the high watermark up to `offset`, at most to what has been written."""
+        if offset > self._written:
+            offset = self._written
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+
+    def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(leader epoch, where it ended), as OffsetForLeaderEpoch answers; (-1, -1) if unknown."""
+        return self.epochs.end_of(leader_epoch, self.log_end)
+
+    def _set_limits(self, segment: Segment) -> None:
+        config = self._config
+        full = segment.is_index_full(config.segment_index_bytes)
+        segment.limit = 0 if full else config.segment_bytes
+        longest = config.segment_ms
+        if config.compacts:
+            # The active segment is never compacted, so this bounds its age too.
+            longest = min(longest, config.max_compaction_lag_ms)
+        first = segment.first_timestamp
+        # Spread by the base offset: as good as random, and the same after a restart.
+        jitter = segment.base * 2654435761 % (min(config.segment_jitter_ms, longest) + 1)
+        segment.roll_after_ms = first + longest - jitter if first >= 0 else NEVER
+
+    def _bases(self) -> set[int]:
+        return {segment.base for segment in self._segments}

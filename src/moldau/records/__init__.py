@@ -1,0 +1,1 @@
+"""The record batch v2 format over plain buffers."""

@@ -1,0 +1,283 @@
+"""The records inside a batch: decode them one by one, build a batch from them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from moldau.records.batch import (
+    APPEND_TIME_BIT,
+    CONTROL_BIT,
+    CRC_POSITION,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    NO_PRODUCER_ID,
+    PREFIX_SIZE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Bytes,
+    CorruptBatch,
+    InvalidRecord,
+    read_header,
+)
+from moldau.records.compression import Codec, compress, decompress
+
+# A batch of max.message.bytes seldom expands this far; what does is more likely an attack.
+MAX_DECOMPRESSED = 128 << 20
+
+Header = tuple[str, bytes | None]
+
+_CRC = struct.Struct(">I")
+_CONTROL_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+ABORT_MARKER = 0
+COMMIT_MARKER = 1
+
+
+class Record(NamedTuple):
+    """One record with its absolute offset and timestamp."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+
+
+class EndMarker(NamedTuple):
+    """The control record that ends a transaction."""
+
+    commits: bool
+    coordinator_epoch: int
+
+
+def records_of(
+    buffer: Bytes, position: int = 0, max_decompressed: int = MAX_DECOMPRESSED
+) -> Iterator[Record]:
+    """The records of the batch at `position`, whose length and CRC have been checked before.
+
+    Every length inside is checked against the bytes that there are: InvalidRecord when they lie,
+    CorruptBatch when the codec cannot read them, BatchTooLarge beyond `max_decompressed`.
+    """
+    header = read_header(buffer, position)
+    body = payload_of(buffer, position, header, max_decompressed)
+    try:
+        yield from _decode(body, header)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise InvalidRecord(f"a record is malformed: {error}", position) from None
+
+
+def payload_of(
+    buffer: Bytes, position: int, header: BatchHeader, max_decompressed: int = MAX_DECOMPRESSED
+) -> bytes:
+    """The uncompressed records section of a batch."""
+    end = position + header.size
+    if header.size < HEADER_SIZE or end > len(buffer):
+        raise CorruptBatch(f"batch length {header.length} does not fit", position)
+    with memoryview(buffer) as view:
+        section = bytes(view[position + HEADER_SIZE : end])
+    return bytes(decompress(Codec.of(header.codec), section, max_decompressed))
+
+
+def _decode(body: bytes, header: BatchHeader) -> Iterator[Record]:
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.uses_append_time else None
+    position, end = 0, len(body)
+    for _ in range(header.count):
+        length, position = read_varint(body, position)
+        stop = position + length
+        if length < 0 or stop > end:
+            raise InvalidRecord(f"record length {length} does not fit")
+        timestamp_delta, position = read_varint(body, position + 1)
+        offset_delta, position = read_varint(body, position)
+        if not 0 <= offset_delta <= header.last_offset_delta:
+            raise InvalidRecord(f"offset delta {offset_delta} is outside the batch")
+        key, position = _sized(body, position, stop)
+        value, position = _sized(body, position, stop)
+        count, position = read_varint(body, position)
+        # A header takes two bytes at least, so a count cannot make us allocate.
+        if not 0 <= count <= (stop - position) // 2:
+            raise InvalidRecord(f"{count} headers do not fit")
+        headers: list[Header] = []
+        for _ in range(count):
+            name, position = _sized(body, position, stop)
+            if name is None:
+                raise InvalidRecord("a header without a name")
+            content, position = _sized(body, position, stop)
+            headers.append((name.decode(), content))
+        if position != stop:
+            raise InvalidRecord(f"a record ends {stop - position} bytes from where it says")
+        yield Record(
+            base_offset + offset_delta,
+            base_timestamp + timestamp_delta if append_time is None else append_time,
+            key,
+            value,
+            headers,
+        )
+    if position != end:
+        raise InvalidRecord(f"{end - position} bytes after the last record")
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint of at most ten bytes, and the position after it."""
+    byte = data[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = byte & 0x7F
+    for shift in range(7, 70, 7):
+        position += 1
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= 0xFFFF_FFFF_FFFF_FFFF
+            return (value >> 1) ^ -(value & 1), position + 1
+    raise InvalidRecord("a varint is longer than ten bytes")
+
+
+def _sized(data: bytes, position: int, stop: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length < 0:
+        if length != -1:
+            raise InvalidRecord(f"length {length} is negative")
+        return None, position
+    end = position + length
+    if end > stop:
+        raise InvalidRecord(f"length {length} does not fit its record")
+    return data[position:end], end
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    value = ((value << 1) ^ (value >> 63)) & 0xFFFF_FFFF_FFFF_FFFF
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _put_sized(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)
+    else:
+        write_varint(out, len(data))
+        out += data
+
+
+def build_batch(
+    records: Iterable[Record],
+    codec: Codec = Codec.NONE,
+    *,
+    base_offset: int | None = None,
+    last_offset_delta: int | None = None,
+    leader_epoch: int = -1,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    append_time_ms: int | None = None,
+    level: int | None = None,
+) -> bytearray:
+    """A whole batch of `records`, whose offsets must rise.
+
+    The base offset is the first record's unless given; compaction gives both `base_offset` and
+    `last_offset_delta`, so that the batch still spans the offsets that it once had.
+    """
+    items = list(records)
+    if base_offset is None:
+        base_offset = items[0].offset if items else 0
+    if last_offset_delta is None:
+        last_offset_delta = items[-1].offset - base_offset if items else 0
+    base_timestamp = items[0].timestamp if items else -1
+    max_timestamp = max((item.timestamp for item in items), default=-1)
+    attributes = int(codec)
+    if append_time_ms is not None:
+        attributes |= APPEND_TIME_BIT
+        max_timestamp = append_time_ms
+    if is_transactional:
+        attributes |= TRANSACTIONAL_BIT
+    if is_control:
+        attributes |= CONTROL_BIT
+    body = bytearray()
+    record = bytearray()
+    for item in items:
+        record.clear()
+        record.append(0)
+        write_varint(record, item.timestamp - base_timestamp)
+        write_varint(record, item.offset - base_offset)
+        _put_sized(record, item.key)
+        _put_sized(record, item.value)
+        write_varint(record, len(item.headers))
+        for name, content in item.headers:
+            _put_sized(record, name.encode())
+            _put_sized(record, content)
+        write_varint(body, len(record))
+        body += record
+    header = BatchHeader(
+        base_offset, 0, leader_epoch, MAGIC, 0, attributes, last_offset_delta, base_timestamp,
+        max_timestamp, producer_id, producer_epoch, base_sequence, len(items),
+    )  # fmt: skip
+    return assemble(header, compress(codec, body, level))
+
+
+def assemble(header: BatchHeader, section: Bytes) -> bytearray:
+    """A batch of that header and (compressed) records, its length and CRC put right."""
+    out = bytearray(HEADER_SIZE)
+    out += section
+    HEADER.pack_into(out, 0, *header._replace(length=len(out) - PREFIX_SIZE))
+    with memoryview(out) as view:
+        _CRC.pack_into(out, CRC_POSITION, crc32c(view[CRC_START:]))
+    return out
+
+
+def recompress(
+    buffer: Bytes, header: BatchHeader, codec: Codec, level: int | None, max_decompressed: int
+) -> bytearray:
+    """The same batch under another codec, its records checked on the way."""
+    body = payload_of(buffer, 0, header, max_decompressed)
+    plain = header._replace(attributes=header.attributes & ~0x07)
+    for _ in records_of(assemble(plain, body), 0, max_decompressed):
+        pass
+    return assemble(
+        plain._replace(attributes=plain.attributes | codec), compress(codec, body, level)
+    )
+
+
+def build_end_marker(
+    *,
+    commits: bool,
+    coordinator_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp: int,
+) -> bytearray:
+    """The control batch that commits or aborts a producer's open transaction."""
+    kind = COMMIT_MARKER if commits else ABORT_MARKER
+    key = _CONTROL_KEY.pack(0, kind)
+    record = Record(0, timestamp, key, _MARKER_VALUE.pack(0, coordinator_epoch))
+    return build_batch(
+        [record],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+
+
+def read_end_marker(buffer: Bytes, position: int = 0) -> EndMarker | None:
+    """The end marker in a control batch; None for control records of another kind, or none."""
+    for record in records_of(buffer, position):
+        if record.key is None or len(record.key) < _CONTROL_KEY.size:
+            raise InvalidRecord("a control record without a control key", position)
+        _, kind = _CONTROL_KEY.unpack_from(record.key)
+        if kind not in (ABORT_MARKER, COMMIT_MARKER):
+            return None
+        if record.value is None or len(record.value) < _MARKER_VALUE.size:
+            raise InvalidRecord("an end marker without a coordinator epoch", position)
+        _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+        return EndMarker(kind == COMMIT_MARKER, coordinator_epoch)
+    return None

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from moldau.log.config import LogConfig
+from moldau.log.errors import FolderInUse, StorageError
+from moldau.log.files import LOG_FLAGS, FilePool, OpenFile
+from moldau.log.store import LogStore
+from tests.log.making import NOW, TOPIC_ID, batch_of, content, make_log, offsets_of, open_store, put
+
+
+class Holder:
+    file: OpenFile | None = None
+
+
+def test_a_log_lives_in_its_topics_folder_with_the_topics_id(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    put(store.create("my-topic", 12, TOPIC_ID), batch_of(3))
+    store.close()
+    assert sorted(os.listdir(tmp_path / "my-topic-12")) == [
+        "00000000000000000000.log",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    store = open_store(tmp_path)
+    log = store.logs["my-topic", 12]
+    assert (log.topic_id, log.log_end) == (TOPIC_ID, 3)
+    store.close()
+
+
+def test_a_folder_is_locked_against_a_second_store(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with pytest.raises(FolderInUse):
+        open_store(tmp_path)
+    store.close()
+    open_store(tmp_path).close()
+
+
+def test_a_deleted_log_is_gone_at_once_and_its_readers_finish(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = make_log(store)
+    put(log, batch_of())
+    piece = log.read(0, 100, 1)
+    assert piece is not None
+    store.delete("t", 0)
+    assert store.logs == {}
+    assert not (tmp_path / "t-0").exists()
+    with pytest.raises(StorageError):
+        log.append(batch_of(), 0, NOW)
+    with pytest.raises(StorageError):
+        log.read(0, 100, 1)
+    assert len(content(piece)) == piece.size
+    assert make_log(store).log_end == 0
+    store.close()
+    assert not list(tmp_path.glob("*-delete"))
+
+
+def test_what_is_left_of_a_deletion_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    (tmp_path / f"t-0.{uuid.uuid4().hex}-delete").mkdir()
+    (tmp_path / "not a log").mkdir()
+    (tmp_path / "a-file-1").write_text("")
+    store = open_store(tmp_path)
+    assert store.logs == {}
+    store.close()
+    assert not list(tmp_path.glob("*-delete"))
+
+
+def test_a_log_is_created_once(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    make_log(store)
+    with pytest.raises(StorageError):
+        make_log(store)
+    store.close()
+
+
+def test_opening_reports_progress(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for partition in range(3):
+        store.create("t", partition, TOPIC_ID)
+    store.close()
+    seen: list[tuple[int, int]] = []
+    store = LogStore(
+        tmp_path,
+        defaults=LogConfig(),
+        max_open_files=5,
+        on_progress=lambda done, total: seen.append((done, total)),
+    )
+    store.open()
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    store.close()
+
+
+def test_meta_properties_come_back(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    assert store.meta == {}
+    store.meta = {"version": "1", "node.id": "3"}
+    store.close()
+    store = open_store(tmp_path)
+    assert store.meta == {"version": "1", "node.id": "3"}
+    store.close()
+
+
+def test_high_watermarks_survive_a_restart(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = make_log(store)
+    put(log, batch_of(5))
+    log.high_watermark = 2
+    store.close()
+    store = open_store(tmp_path)
+    assert store.logs["t", 0].high_watermark == 2
+    store.close()
+
+
+def test_few_files_are_open_however_many_logs_there_are(tmp_path: Path) -> None:
+    store = open_store(tmp_path, max_open=8)
+    logs = [store.create("t", partition, TOPIC_ID) for partition in range(40)]
+    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    for _ in range(3):
+        for log in logs:
+            put(log, batch_of())
+            assert log.read(0, 100, log.log_end) is not None
+    assert len(store.pool) <= 8
+    if before:
+        assert len(os.listdir("/proc/self/fd")) <= before + 8
+    assert all(offsets_of(log) == [0, 1, 2] for log in logs)
+    store.close()
+
+
+def test_an_evicted_file_stays_open_for_whoever_holds_it(tmp_path: Path) -> None:
+    pool = FilePool(1)
+    (tmp_path / "a").write_bytes(b"alpha")
+    (tmp_path / "b").write_bytes(b"beta")
+    first, second = Holder(), Holder()
+    held = pool.open(f"{tmp_path}/a", first, LOG_FLAGS)
+    pool.open(f"{tmp_path}/b", second, LOG_FLAGS)
+    assert first.file is None
+    assert os.pread(held.fd, 5, 0) == b"alpha"
+    fd = held.fd
+    del held
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(fd)
+
+
+def test_a_file_used_lately_is_evicted_last(tmp_path: Path) -> None:
+    pool = FilePool(2)
+    holders = [Holder() for _ in range(3)]
+    for number in range(3):
+        (tmp_path / str(number)).write_bytes(b"")
+    one = pool.open(f"{tmp_path}/0", holders[0], LOG_FLAGS)
+    two = pool.open(f"{tmp_path}/1", holders[1], LOG_FLAGS)
+    one.used, two.used = True, False
+    pool.open(f"{tmp_path}/2", holders[2], LOG_FLAGS)
+    assert holders[0].file is one
+    assert holders[1].file is None
+
+
+def test_running_out_of_descriptors_makes_the_pool_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path, max_open=1000)
+    logs = [store.create("t", partition, TOPIC_ID) for partition in range(60)]
+    real = os.open
+
+    def scarce(path: str, flags: int, mode: int = 0o777) -> int:
+        if len(store.pool) >= 20:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(path, flags, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", scarce)
+        for log in logs:
+            put(log, batch_of())
+    assert len(store.pool) <= 20
+    assert all(offsets_of(log) == [0] for log in logs)
+    store.close()
+
+
+def test_a_missing_file_is_a_storage_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError):
+        FilePool(1).open(f"{tmp_path}/none", Holder(), LOG_FLAGS)

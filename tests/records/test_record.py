@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.records.batch import (
+    HEADER_SIZE,
+    BatchError,
+    BatchTooLarge,
+    InvalidRecord,
+    check_batch,
+    read_header,
+)
+from moldau.records.compression import Codec
+from moldau.records.record import (
+    EndMarker,
+    Record,
+    assemble,
+    build_batch,
+    build_end_marker,
+    read_end_marker,
+    recompress,
+    records_of,
+)
+
+some_bytes = st.none() | st.binary(max_size=50)
+some_headers = st.lists(st.tuples(st.text(max_size=8), some_bytes), max_size=3)
+times = st.integers(-(2**40), 2**41)
+
+
+@st.composite
+def some_records(draw: st.DrawFn) -> list[Record]:
+    base = draw(st.integers(0, 2**50))
+    count = draw(st.integers(1, 8))
+    return [
+        Record(base + n, draw(times), draw(some_bytes), draw(some_bytes), draw(some_headers))
+        for n in range(count)
+    ]
+
+
+@given(some_records(), st.sampled_from(Codec))
+def test_records_come_back_as_they_were(records: list[Record], codec: Codec) -> None:
+    data = build_batch(records, codec)
+    check_batch(data)
+    assert list(records_of(data)) == records
+
+
+@given(some_records(), st.sampled_from(Codec), st.sampled_from(Codec))
+def test_recompression_changes_nothing_but_the_codec(
+    records: list[Record], before: Codec, after: Codec
+) -> None:
+    data = build_batch(records, before, producer_id=5, producer_epoch=1, base_sequence=3)
+    out = recompress(data, read_header(data), after, None, 1 << 20)
+    header = check_batch(out)
+    assert header.codec == after
+    assert header[6:] == read_header(data)[6:]
+    assert list(records_of(out)) == records
+
+
+def test_records_of_an_append_time_batch_carry_the_time_of_the_append() -> None:
+    data = build_batch([Record(0, 5, None, b"a"), Record(1, 6, None, b"b")], append_time_ms=99)
+    assert [record.timestamp for record in records_of(data)] == [99, 99]
+
+
+@given(some_records(), st.data())
+def test_damaged_records_raise_batch_errors_only(
+    records: list[Record], data: st.DataObject
+) -> None:
+    plain = build_batch(records)
+    body = bytearray(plain[HEADER_SIZE:])
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    broken = assemble(read_header(plain), body)
+    try:
+        for _ in records_of(broken):
+            pass
+    except BatchError:
+        pass
+
+
+@given(st.binary(max_size=200), st.integers(0, 7), st.integers(-1, 1000))
+def test_arbitrary_sections_raise_batch_errors_only(body: bytes, codec: int, count: int) -> None:
+    header = read_header(build_batch([Record(0, 0, None, None)]))
+    data = assemble(header._replace(attributes=codec, count=count), body)
+    try:
+        for _ in records_of(data, max_decompressed=10_000):
+            pass
+    except BatchError:
+        pass
+
+
+def test_bytes_after_the_last_record_are_invalid() -> None:
+    plain = build_batch([Record(0, 0, None, b"v")])
+    with pytest.raises(InvalidRecord):
+        list(records_of(assemble(read_header(plain), bytes(plain[HEADER_SIZE:]) + b"\0")))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_a_batch_that_expands_too_far_is_refused(codec: Codec) -> None:
+    data = build_batch([Record(0, 0, None, bytes(1_000_000))], codec)
+    assert len(data) < 100_000
+    with pytest.raises(BatchTooLarge):
+        list(records_of(data, max_decompressed=500_000))
+
+
+def test_end_markers_are_control_records() -> None:
+    data = build_end_marker(
+        commits=True, coordinator_epoch=4, producer_id=9, producer_epoch=1, timestamp=77
+    )
+    header = check_batch(data)
+    assert header.is_control
+    assert header.is_transactional
+    assert header.base_sequence == -1
+    assert read_end_marker(data) == EndMarker(True, 4)
+
+
+def test_other_control_records_are_no_end_markers() -> None:
+    leader_change = build_batch([Record(0, 0, b"\0\0\0\2", b"")], is_control=True)
+    assert read_end_marker(leader_change) is None
+    assert read_end_marker(build_batch([], is_control=True)) is None
+    for key in (None, b"", b"\0\0\0"):
+        with pytest.raises(InvalidRecord):
+            read_end_marker(build_batch([Record(0, 0, key, b"")], is_control=True))
