@@ -1,0 +1,64 @@
+"""Frames and the headers of requests and responses."""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from typing import NamedTuple
+
+from moldau.wire.apis import VERSIONS, Api
+from moldau.wire.primitives import INT32, MalformedRequest, skip_tags
+
+_FIXED = Struct(">hhih")
+_SIZE_AND_CORRELATION = Struct(">ii")
+_NEVER = 1 << 15
+_FIRST_FLEXIBLE = {int(api): versions.flexible for api, versions in VERSIONS.items()}
+
+
+class RequestHeader(NamedTuple):
+    """What stands before every request in its frame; `body` is the position after it."""
+
+    api: int
+    version: int
+    correlation_id: int
+    client_id_size: int
+    body: int
+
+    def client_id(self, frame: memoryview) -> str:
+        """The name that the client gave itself; empty where it gave none."""
+        return str(frame[10 : 10 + max(self.client_id_size, 0)], "utf-8", "replace")
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """The header of a frame (without its four bytes of size); MalformedRequest if it has none."""
+    try:
+        api, version, correlation_id, size = _FIXED.unpack_from(frame)
+        body = 10 + size if size > 0 else 10
+        # KIP-511: ApiVersions must be readable whatever version the client speaks, so its header
+        # is flexible from v3 on, also in versions that nobody knows yet.
+        if version >= _FIRST_FLEXIBLE.get(api, _NEVER):
+            body = body + 1 if frame[body] == 0 else skip_tags(frame, body)
+        elif body > len(frame):
+            raise MalformedRequest("the client id reaches beyond the request")
+    except (error, IndexError):
+        raise MalformedRequest(f"a request of {len(frame)} bytes has no header") from None
+    return RequestHeader(api, version, correlation_id, size, body)
+
+
+def response_frame(api: int, version: int, correlation_id: int, body: bytes) -> bytes:
+    """A whole response: size, header, body."""
+    # KIP-511: the header of an ApiVersions response has no tags in any version.
+    if version >= _FIRST_FLEXIBLE[api] and api != Api.API_VERSIONS:
+        return _SIZE_AND_CORRELATION.pack(len(body) + 5, correlation_id) + b"\x00" + body
+    return _SIZE_AND_CORRELATION.pack(len(body) + 4, correlation_id) + body
+
+
+def request_frame(
+    api: int, version: int, correlation_id: int, client_id: str | None, body: bytes
+) -> bytes:
+    """A whole request: size, header, body."""
+    name = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(name)
+    header = _FIXED.pack(api, version, correlation_id, size) + name
+    if version >= _FIRST_FLEXIBLE[api]:
+        header += b"\x00"
+    return INT32.pack(len(header) + len(body)) + header + body

@@ -1,0 +1,131 @@
+"""Reading and writing the protocol's variable-length pieces in plain buffers."""
+
+from __future__ import annotations
+
+from struct import Struct
+from uuid import UUID
+
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+INT64 = Struct(">q")
+UINT32 = Struct(">I")
+
+# A bytearray can be written to in place where a batch arrived; tests and threads pass bytes.
+Buffer = bytes | bytearray | memoryview
+
+# The name of a topic, or its id where the version has ids.
+TopicKey = str | UUID
+
+# id, host, port and rack of a broker
+Endpoint = tuple[int, str, int, str | None]
+
+
+# How much a request may list, in all its arrays together: objects take many times the room that
+# they have on the wire, and whoever reads them holds up everybody else.
+MOST_ELEMENTS = 1 << 17
+# The same for one block of tagged fields; no version has more than a few.
+MOST_TAGS = 32
+# Kafka's limit in every version, though compact lengths could say more.
+LONGEST_STRING = 32767
+
+
+class MalformedRequest(ValueError):
+    """Bytes that are not what the protocol says; the sender loses its connection."""
+
+
+def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """The unsigned varint at `position` and the position after it."""
+    byte = buffer[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value = byte & 0x7F
+    for shift in (7, 14, 21, 28):
+        position += 1
+        byte = buffer[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position + 1
+    raise MalformedRequest("a varint is longer than five bytes")
+
+
+def uvarint(value: int) -> bytes:
+    """The unsigned varint of `value`."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_tags(buffer: Buffer, position: int) -> int:
+    """The position after a block of tagged fields that nobody here reads."""
+    count, position = read_uvarint(buffer, position)
+    if count > MOST_TAGS:
+        raise MalformedRequest(f"{count} tagged fields in one place")
+    for _ in range(count):
+        _, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        position += size
+        if position > len(buffer):
+            raise MalformedRequest("a tagged field reaches beyond the request")
+    return position
+
+
+def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str | None, int]:
+    """A nullable string and the position after it."""
+    if compact:
+        size, position = read_uvarint(buffer, position)
+        size -= 1
+    else:
+        (size,) = INT16.unpack_from(buffer, position)
+        position += 2
+    if size < 0:
+        return None, position
+    if size > LONGEST_STRING:
+        raise MalformedRequest(f"a string of {size} bytes (at most {LONGEST_STRING})")
+    end = position + size
+    if end > len(buffer):
+        raise MalformedRequest("a string reaches beyond the request")
+    try:
+        return str(buffer[position:end], "utf-8"), end
+    except UnicodeDecodeError:
+        raise MalformedRequest("a string is not UTF-8") from None
+
+
+def read_count(buffer: Buffer, position: int, compact: bool) -> tuple[int, int]:
+    """The length of an array (null counts as empty) and the position after it."""
+    if compact:
+        count, position = read_uvarint(buffer, position)
+        count -= 1
+    else:
+        (count,) = INT32.unpack_from(buffer, position)
+        position += 4
+    # Every element takes a byte at least, so a lying count is caught before anything is built.
+    if count > len(buffer) - position:
+        raise MalformedRequest(f"an array claims {count} elements")
+    return max(count, 0), position
+
+
+def string(value: str | None, compact: bool) -> bytes:
+    """A nullable string as the protocol writes it."""
+    if value is None:
+        return b"\x00" if compact else b"\xff\xff"
+    data = value.encode()
+    return (uvarint(len(data) + 1) if compact else INT16.pack(len(data))) + data
+
+
+def count(value: int, compact: bool) -> bytes:
+    """The length of an array as the protocol writes it."""
+    return uvarint(value + 1) if compact else INT32.pack(value)
+
+
+def endpoint_tags(endpoints: list[Endpoint]) -> bytes:
+    """A block of tags with one: the addresses of the leaders that a response names (KIP-951)."""
+    data = count(len(endpoints), True)
+    for node_id, host, port, rack in endpoints:
+        data += INT32.pack(node_id) + string(host, True) + INT32.pack(port)
+        data += string(rack, True) + b"\x00"
+    return b"\x01\x00" + uvarint(len(data)) + data
