@@ -1,0 +1,85 @@
+"""Topics, their partitions and the brokers that hold them, as values."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+import msgspec
+
+MAX_NAME_LENGTH = 249
+NO_LEADER = -1
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class InvalidTopicName(ValueError):
+    """A name that no topic may have; the message says why."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"Topic name is invalid: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopicName unless `name` could be the name of a topic."""
+    if not name:
+        raise InvalidTopicName(name, "the empty string is not allowed")
+    if name in (".", ".."):
+        raise InvalidTopicName(name, f"'{name}' is not allowed")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopicName(
+            name, f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+        )
+    if not _LEGAL_NAME.fullmatch(name):
+        raise InvalidTopicName(
+            name,
+            f"'{name}' contains one or more characters other than"
+            " ASCII alphanumerics, '.', '_' and '-'",
+        )
+
+
+def collision_key(name: str) -> str:
+    """What two names share that may not exist side by side: metric names fold '.' into '_'."""
+    return name.replace(".", "_")
+
+
+class BrokerInfo(msgspec.Struct, frozen=True):
+    """A broker and where its clients reach it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Who holds a partition. The first replica is the preferred leader; `isr` is a subset."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A topic: its partitions by index, and its own settings as they were given.
+
+    `configs` is never changed in place; a change of settings makes another Topic.
+    """
+
+    name: str
+    id: UUID
+    partitions: tuple[PartitionState, ...]
+    configs: dict[str, str] = {}
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas)
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
