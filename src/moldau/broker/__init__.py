@@ -1,0 +1,1 @@
+"""One broker: connections, handlers, partitions, background upkeep."""

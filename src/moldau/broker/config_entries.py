@@ -1,0 +1,145 @@
+"""Settings as the config APIs show them: the value, where it came from, what it overrode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from moldau.broker.dynamic_settings import (
+    BrokerConfigs,
+    broker_settings,
+    dynamic_settings,
+    effective_settings,
+)
+from moldau.broker.settings import BrokerSettings
+from moldau.log.config import LogConfig
+from moldau.settings import Setting, definitions
+
+
+class Source(IntEnum):
+    """Where a value was set, by Kafka's numbers."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+CONFIG_TYPES = {
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A name under which a setting has a value; the first of an entry's is the one in force."""
+
+    name: str
+    value: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting of a topic or a broker."""
+
+    setting: Setting
+    name: str
+    value: str | None
+    read_only: bool
+    synonyms: list[Synonym]
+
+    @property
+    def source(self) -> Source:
+        return self.synonyms[0].source if self.synonyms else Source.DEFAULT
+
+    @property
+    def config_type(self) -> int:
+        return CONFIG_TYPES[self.setting.kind]
+
+
+def topic_entries(
+    configs: Mapping[str, str], settings: BrokerSettings, dynamic: BrokerConfigs
+) -> list[ConfigEntry]:
+    """All settings of a topic that has `configs` of its own."""
+    if dynamic:
+        settings = effective_settings(settings, dynamic)
+    config = LogConfig.parse(configs, settings.topic_defaults)
+    entries = []
+    for name, setting in definitions(LogConfig).items():
+        value = setting.format(getattr(config, setting.attribute))
+        synonyms = list(_synonyms(setting, settings, dynamic))
+        if name in configs:
+            synonyms.insert(0, Synonym(name, value, Source.TOPIC))
+        entries.append(ConfigEntry(setting, name, value, False, synonyms))
+    return entries
+
+
+def broker_entries(settings: BrokerSettings, dynamic: BrokerConfigs) -> list[ConfigEntry]:
+    """All settings of this broker."""
+    effective = effective_settings(settings, dynamic)
+    own = definitions(BrokerSettings)
+    entries = []
+    for name, setting in broker_settings().items():
+        read_only = name not in dynamic_settings()
+        if name in own:
+            value: str | None = setting.format(getattr(effective, setting.attribute))
+            synonyms = list(_synonyms_of_names([name], settings, dynamic))
+            default = setting.format(setting.default)
+            synonyms.append(Synonym(name, default, Source.DEFAULT))
+        else:
+            synonyms = list(_synonyms(setting, settings, dynamic))
+            if name == setting.synonyms[0][0]:
+                value = setting.format(getattr(effective.topic_defaults, setting.attribute))
+            else:
+                # In other units the setting exists only where somebody used them.
+                synonyms = [synonym for synonym in synonyms if synonym.name == name]
+                value = synonyms[0].value if synonyms else None
+        entries.append(ConfigEntry(setting, name, value, read_only, synonyms))
+    return entries
+
+
+def default_broker_entries(dynamic: BrokerConfigs) -> list[ConfigEntry]:
+    """The dynamic settings that every broker has."""
+    known = broker_settings()
+    return [
+        ConfigEntry(
+            known[name], name, value, False, [Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER)]
+        )
+        for name, value in dynamic.get(None, {}).items()
+        if name in known
+    ]
+
+
+def _synonyms(
+    setting: Setting, settings: BrokerSettings, dynamic: BrokerConfigs
+) -> Iterator[Synonym]:
+    """What a broker says about a topic's setting, the strongest first, down to the default."""
+    names = [name for name, _ in setting.synonyms]
+    yield from _synonyms_of_names(names, settings, dynamic)
+    if names:
+        name, factor = setting.synonyms[-1]
+        default = setting.default if factor == 1 else setting.default // factor
+        yield Synonym(name, setting.format(default), Source.DEFAULT)
+
+
+def _synonyms_of_names(
+    names: list[str], settings: BrokerSettings, dynamic: BrokerConfigs
+) -> Iterator[Synonym]:
+    layers: list[tuple[Mapping[str, str], Source]] = [
+        (dynamic.get(settings.node_id, {}), Source.DYNAMIC_BROKER),
+        (dynamic.get(None, {}), Source.DYNAMIC_DEFAULT_BROKER),
+        (settings.given, Source.STATIC_BROKER),
+    ]
+    for texts, source in layers:
+        for name in names:
+            if name in texts:
+                yield Synonym(name, texts[name], source)

@@ -1,0 +1,375 @@
+"""One client connection: frames in, requests handled where they arrived, answers out in order.
+
+Bytes land in one lasting buffer per connection. All frames of one receive are handled in turn; what
+they append is then written with one call per log, and all answers leave in one send.
+
+A request may be answered later (a long poll, a write that waits for its replicas). The ones after
+it on the same connection are handled meanwhile, but their answers wait: Kafka's clients match
+answers to requests by their order. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.handlers import HANDLERS, Answer, Request, api_versions, fetch, produce
+from moldau.broker.output import Output
+from moldau.broker.response import Response
+from moldau.wire.apis import VERSIONS, Api
+from moldau.wire.headers import RequestHeader, read_request_header, response_frame
+from moldau.wire.messages import decode_request, encode_response
+from moldau.wire.primitives import INT32, MalformedRequest
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.broker")
+
+# What an idle connection costs.
+_SMALL_BUFFER = 16 << 10
+# Where a busy connection's buffer stops growing unless a single request is larger.
+_BUSY_BUFFER = 2 << 20
+# Answers that may be under way before no further request of the connection is read, and the bytes
+# that they may take, with the requests that they belong to.
+_MOST_RESPONSES = 4096
+_MOST_HELD = 4 << 20
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    __slots__ = (
+        "_broker",
+        "_buffer",
+        "_closing",
+        "_filled",
+        "_held",
+        "_local",
+        "_loop",
+        "_output",
+        "_paused",
+        "_responses",
+        "_transport",
+        "_unsent",
+        "_view",
+        "active_at",
+        "client_id",
+        "peer",
+        "staged",
+    )
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = broker.loop
+        self._buffer = bytearray(_SMALL_BUFFER)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self._responses: deque[Response] = deque()
+        # Bytes of requests and answers that wait; of those, what the output has been given.
+        self._held = 0
+        self._unsent = 0
+        self._paused = False
+        self._closing = False
+        self.staged: list[produce.ProduceResponse] = []
+        self.client_id = ""
+        self.active_at = self._loop.time()
+
+    # -- asyncio's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+        inherited = transport.get_extra_info("socket")
+        try:
+            own = socket.socket(fileno=os.dup(inherited.fileno()))
+        except OSError as reason:
+            logger.warning("refusing a connection: %s", reason)
+            transport.set_protocol(asyncio.Protocol())
+            transport.close()
+            return
+        own.setblocking(False)
+        self._local = own.getsockname()[:2]
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self._output = Output(self._loop, own, self._drained, self._send_failed)
+        if not self._broker.register(self):
+            self.close("there are as many connections as max.connections or the system allow")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        self.active_at = self._loop.time()
+        self._process()
+
+    def eof_received(self) -> bool:
+        # A client may close its sending half and still read the answers to what it sent. Whether
+        # anybody reads is not to be told, so nothing is left waiting for news.
+        self.release_long_polls()
+        self._closing = True
+        return not self.is_drained
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._output.close()
+        responses, self._responses = self._responses, deque()
+        for response in responses:
+            response.abandon()
+        self._broker.unregister(self)
+        # Callbacks refer to the connection and it to them: the collector may take its time.
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+
+    # -- answers
+
+    def reserve(self, response: Response, held: int = 0) -> None:
+        """Takes the next place in the order of answers; `held` bytes are kept until it is given."""
+        response.held = held
+        self._held += held
+        self._responses.append(response)
+
+    def respond(self, response: Response, parts: list[Any]) -> None:
+        """Gives the answer for a place, and sends it once those before it are there."""
+        response.parts = parts
+        self._settle()
+        self._output.flush()
+        if self._closing and self.is_drained:
+            self._transport.abort()
+
+    def flush(self) -> None:
+        """Sends what is ready."""
+        self._output.flush()
+
+    def _settle(self) -> None:
+        responses = self._responses
+        put = self._output.put
+        while responses and responses[0].parts is not None:
+            response = responses.popleft()
+            self._held -= response.held
+            for part in response.parts:  # type: ignore[union-attr]
+                put(part)
+        if self._paused and not self._output.backed_up and len(responses) < _MOST_RESPONSES:
+            self._loop.call_soon(self._drained)
+
+    def close(self, reason: str) -> None:
+        """Ends the connection at once and says why in the log."""
+        logger.warning(
+            "closing connection from %s (client %r): %s", self.peer, self.client_id, reason
+        )
+        self.finish()
+
+    def finish(self) -> None:
+        """Ends the connection at once, without a word."""
+        self._closing = True
+        self._transport.abort()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether no answer is under way."""
+        return not self._responses and not self._output.backed_up
+
+    def wind_down(self) -> None:
+        """Takes no further request, answers those under way, then ends: the broker stops."""
+        if not self._transport.is_closing():
+            self._pause()
+        self.release_long_polls()
+        self._closing = True
+        if self.is_drained:
+            self._transport.abort()
+
+    def release_long_polls(self) -> None:
+        """Answers what is only waiting for news."""
+        for response in list(self._responses):
+            if isinstance(response, fetch.FetchResponse) and response.parts is None:
+                response.complete()
+
+    def shrink(self) -> None:
+        """Gives back the buffer of a connection that was busy once."""
+        if self._filled == 0 and len(self._buffer) > _SMALL_BUFFER:
+            self._resize(_SMALL_BUFFER)
+
+    def discard_input(self) -> None:
+        """Drops what was received of a request, on a connection that has been ended."""
+        self._filled = 0
+        self.shrink()
+
+    # -- requests
+
+    def _process(self) -> None:
+        view, filled, start = self._view, self._filled, 0
+        limit = self._broker.settings.socket_request_max_bytes
+        needed = 0
+        failed = False
+        try:
+            while filled - start >= 4 and not self._closing and not self._paused:
+                (size,) = INT32.unpack_from(view, start)
+                if not 0 < size <= limit:
+                    raise MalformedRequest(f"a request claims {size} bytes (at most {limit})")
+                end = start + 4 + size
+                if end > filled:
+                    needed = 4 + size
+                    break
+                self._handle(view[start + 4 : end])
+                start = end
+                if len(self._responses) >= _MOST_RESPONSES or self._held > _MOST_HELD:
+                    self._pause()
+        except MalformedRequest as reason:
+            self.close(str(reason))
+        except Exception:
+            logger.exception("a request from %s failed", self.peer)
+            self.finish()
+            failed = True
+        # What a failed request had staged lies in the buffer too, and must not be written later.
+        if self.staged or failed:
+            self._commit()
+        self._settle()
+        self._output.flush()
+        if self._output.backed_up:
+            self._pause()
+        else:
+            self._held -= self._unsent
+            self._unsent = 0
+        self._make_room(start, needed)
+
+    def _commit(self) -> None:
+        staged, self.staged = self.staged, []
+        self._broker.commit(staged)
+
+    def _make_room(self, start: int, needed: int) -> None:
+        """Moves an unfinished frame to the front; grows the buffer as bytes really arrive."""
+        rest = self._filled - start
+        if start and rest:
+            self._view[:rest] = self._view[start : self._filled]
+        capacity = len(self._buffer)
+        was_full = self._filled == capacity
+        self._filled = rest
+        if self._paused or self._closing:
+            return
+        if rest == capacity:
+            wanted = min(2 * capacity, max(needed, _BUSY_BUFFER))
+            if not self._resize(wanted):
+                self._broker.reclaim_buffers(wanted - capacity)
+                if not self._transport.is_closing() and not self._resize(wanted):
+                    self.close("half-received requests exceed queued.max.request.bytes")
+        elif was_full and capacity < _BUSY_BUFFER:
+            self._resize(4 * capacity)
+
+    def _resize(self, capacity: int) -> bool:
+        if not self._broker.take_buffer_bytes(capacity - len(self._buffer)):
+            return False
+        buffer = bytearray(capacity)
+        view = memoryview(buffer)
+        view[: self._filled] = self._view[: self._filled]
+        self._buffer, self._view = buffer, view
+        return True
+
+    @property
+    def extra_bytes(self) -> int:
+        """What the buffer takes beyond an idle connection's."""
+        return len(self._buffer) - _SMALL_BUFFER
+
+    def _handle(self, frame: memoryview) -> None:
+        header = read_request_header(frame)
+        api, version = header.api, header.version
+        if not self.client_id:
+            self.client_id = header.client_id(frame)
+        if api == 0 and 3 <= version <= 13:
+            produce.handle(self._broker, self, header, frame)
+            return
+        if self.staged:
+            # Whoever writes and then reads on the same connection finds what it wrote.
+            self._commit()
+        if api == 1 and 4 <= version <= 18:
+            fetch.handle(self._broker, self, header, frame)
+        elif api == Api.API_VERSIONS:
+            self._answer(header, api_versions.answer(header, frame))
+        else:
+            self._handle_other(header, frame)
+
+    def _handle_other(self, header: RequestHeader, frame: memoryview) -> None:
+        api, version = header.api, header.version
+        handler = HANDLERS.get(api)
+        if handler is None and api not in (Api.PRODUCE, Api.FETCH):
+            raise MalformedRequest(f"no API has the key {api}")
+        versions = VERSIONS[Api(api)]
+        if handler is None or not versions.first <= version <= versions.last:
+            name = Api(api).name
+            raise MalformedRequest(f"{name} has no version {version} here")
+        raw = bytes(frame[header.body :])
+        body = decode_request(api, version, memoryview(raw))
+        client_id = header.client_id(frame)
+        host, port = self._local
+        client_host = self.peer.rpartition(":")[0]
+        answer = handler(
+            self._broker, Request(api, version, client_id, body, raw, host, port, client_host)
+        )
+        if inspect.isawaitable(answer):
+            response = Response(self)
+            self.reserve(response, len(raw))
+            self._broker.spawn(self._answer_later(header, response, answer))
+        else:
+            self._answer(header, answer)
+
+    async def _answer_later(
+        self, header: RequestHeader, response: Response, answer: Awaitable[Answer]
+    ) -> None:
+        try:
+            body = self._encode(header, await answer)
+        except Exception:
+            logger.exception("%s from %s failed", Api(header.api).name, self.peer)
+            self.finish()
+            return
+        frame = response_frame(header.api, header.version, header.correlation_id, body)
+        self.respond(response, [frame])
+
+    def _answer(self, header: RequestHeader, answer: Answer) -> None:
+        body = self._encode(header, answer)
+        frame = response_frame(header.api, header.version, header.correlation_id, body)
+        if self._responses:
+            response = Response(self)
+            response.parts = [frame]
+            self.reserve(response, len(frame))
+        else:
+            self._held += len(frame)
+            self._unsent += len(frame)
+            self._output.put(frame)
+
+    @staticmethod
+    def _encode(header: RequestHeader, answer: Answer) -> bytes:
+        if isinstance(answer, dict):
+            return encode_response(header.api, header.version, answer)
+        return answer
+
+    # -- back-pressure
+
+    def _pause(self) -> None:
+        if not self._paused and not self._closing:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _drained(self) -> None:
+        """The peer took what it was sent: goes on with what it asked meanwhile."""
+        if self._output.backed_up or len(self._responses) >= _MOST_RESPONSES:
+            return
+        self._held -= self._unsent
+        self._unsent = 0
+        if self._closing:
+            if self.is_drained:
+                self._transport.abort()
+            return
+        if self._paused and self._held <= _MOST_HELD:
+            self._paused = False
+            self._process()
+            if not self._paused and not self._closing:
+                self._transport.resume_reading()
+
+    def _send_failed(self, reason: OSError) -> None:
+        logger.debug("sending to %s failed: %s", self.peer, reason)
+        self.finish()

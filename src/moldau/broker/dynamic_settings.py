@@ -1,0 +1,79 @@
+"""The settings that can change while a broker runs, and what they come to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+from moldau.broker.settings import BrokerSettings
+from moldau.log.config import LogConfig, topic_defaults
+from moldau.settings import InvalidSetting, Setting, definitions
+
+BrokerConfigs = Mapping[int | None, Mapping[str, str]]
+
+logger = logging.getLogger("moldau.broker")
+
+
+@cache
+def broker_settings() -> dict[str, Setting]:
+    """Every setting that a broker has, by name; its own, and the defaults it gives to topics."""
+    known: dict[str, Setting] = {}
+    for setting in definitions(LogConfig).values():
+        for name, _ in setting.synonyms:
+            known[name] = setting
+    return known | definitions(BrokerSettings)
+
+
+@cache
+def dynamic_settings() -> frozenset[str]:
+    """The names that AlterConfigs may set on a broker.
+
+    A default that topics take over the next time they ask is as good as any; the same in hours or
+    minutes is not, as in Kafka, for then it would depend on which one was set.
+    """
+    own = {setting.name for setting in definitions(BrokerSettings).values() if setting.dynamic}
+    of_topics = {each.synonyms[0][0] for each in definitions(LogConfig).values() if each.synonyms}
+    return frozenset(own | of_topics)
+
+
+def with_dynamic(settings: BrokerSettings, configs: BrokerConfigs) -> BrokerSettings:
+    """`settings` as the cluster's dynamic settings change them; InvalidSetting for a bad one.
+
+    What is not set dynamically is as it was given, or has its default. `given` stays.
+    """
+    dynamic = _for_broker(settings.node_id, configs)
+    for name, text in dynamic.items():
+        broker_settings()[name].parse(text)
+    values = {}
+    for name, setting in definitions(BrokerSettings).items():
+        if setting.dynamic:
+            given = dynamic.get(name, settings.given.get(name))
+            values[setting.attribute] = setting.default if given is None else setting.parse(given)
+    defaults = topic_defaults({**settings.given, **dynamic})
+    return replace(settings, topic_defaults=defaults, **values)
+
+
+def effective_settings(settings: BrokerSettings, configs: BrokerConfigs) -> BrokerSettings:
+    """The same where nothing can be refused any more, as at a start.
+
+    Settings that this version cannot take are left out and complained about.
+    """
+    dynamic = _for_broker(settings.node_id, configs)
+    accepted: dict[str, str] = {}
+    result = with_dynamic(settings, {})
+    for name, text in dynamic.items():
+        try:
+            if name not in dynamic_settings():
+                raise InvalidSetting(name, text, "cannot be set dynamically")
+            result = with_dynamic(settings, {None: {**accepted, name: text}})
+        except InvalidSetting as error:
+            logger.error("a dynamic setting is ignored: %s", error)
+        else:
+            accepted[name] = text
+    return result
+
+
+def _for_broker(broker: int, configs: BrokerConfigs) -> dict[str, str]:
+    return {**configs.get(None, {}), **configs.get(broker, {})}

@@ -1,0 +1,1 @@
+"""The group coordinator: membership, rebalances and committed offsets of consumer groups."""

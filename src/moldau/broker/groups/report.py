@@ -1,0 +1,96 @@
+"""Why a group rebalanced, gathered while it happens and told in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+_SHOWN = 5
+
+
+class Cause(Enum):
+    """What makes a group rebalance: how it reads, and what anyone need do about it."""
+
+    JOINED = ("joined", "")
+    LEFT = ("left", "")
+    RESTARTED = ("came back under its group.instance.id", "")
+    CHANGED = ("changed its subscription or handed partitions over", "")
+    LEADER_ASKED = ("asked for it as the leader", "")
+    SHRUNK = ("had no more room under group.max.size", "")
+    SILENT = (
+        "sent no heartbeat within its session timeout",
+        "see whether it still runs; if it only pauses that long, raise its session.timeout.ms",
+    )
+    LATE = (
+        "did not rejoin within the rebalance timeout",
+        "see what holds it up between polls, or raise its max.poll.interval.ms",
+    )
+    UNSYNCED = (
+        "never asked for its assignment",
+        "see whether it still runs; it is out of the group until it joins again",
+    )
+    UNSTORED = (
+        "brought an assignment that could not be stored",
+        "see what the broker's log says about __consumer_offsets",
+    )
+
+    def __init__(self, phrase: str, advice: str) -> None:
+        self.phrase = phrase
+        self.advice = advice
+
+
+@dataclass(slots=True)
+class Reasons:
+    """What has happened since a rebalance began; as small for a thousand members as for ten."""
+
+    began: int
+    members: dict[Cause, list[str]] = field(default_factory=dict)
+    counts: dict[Cause, int] = field(default_factory=dict)
+
+    def add(self, cause: Cause, member: str) -> None:
+        self.counts[cause] = self.counts.get(cause, 0) + 1
+        shown = self.members.setdefault(cause, [])
+        if len(shown) < _SHOWN:
+            shown.append(member)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalanced:
+    """A rebalance that is over."""
+
+    group: str
+    generation: int
+    members: int
+    protocol: str | None
+    leader: str | None
+    took_ms: int
+    reasons: Reasons
+
+    @property
+    def needs_action(self) -> bool:
+        return any(cause.advice for cause in self.reasons.counts)
+
+    def __str__(self) -> str:
+        # Names are the clients' own, so they are quoted: a line break in one must not make a line.
+        why = "; ".join(
+            f"{_names(shown, self.reasons.counts[cause])} {cause.phrase}"
+            for cause, shown in self.reasons.members.items()
+        )
+        if self.members:
+            s = "" if self.members == 1 else "s"
+            now = f"{self.members} member{s} by {self.protocol!r}, led by {self.leader!r}"
+        else:
+            now = "it is empty"
+        advice = [cause.advice for cause in self.reasons.counts if cause.advice]
+        act = f"To do: {'; '.join(advice)}." if advice else "Nothing to do."
+        return (
+            f"group {self.group!r} rebalanced to generation {self.generation} in {self.took_ms} ms"
+            f" because {why or 'it was asked to'}. Now {now}. {act}"
+        )
+
+
+def _names(shown: Sequence[str], count: int) -> str:
+    names = ", ".join(repr(name) for name in shown)
+    more = count - len(shown)
+    return f"{names} and {more} more" if more else names

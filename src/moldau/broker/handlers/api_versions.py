@@ -1,0 +1,48 @@
+"""ApiVersions: what this broker speaks. The first question of every client.
+
+Written by hand, like the hot APIs, because it must be answered before kio's schemas are loaded and
+also for versions that nobody knows yet.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from struct import Struct
+
+from moldau.broker.handlers import HANDLERS
+from moldau.wire.apis import VERSIONS, Api
+from moldau.wire.errors import Error
+from moldau.wire.headers import RequestHeader
+from moldau.wire.primitives import INT16, count
+
+_ENTRY = Struct(">hhh")
+
+
+def answer(header: RequestHeader, frame: memoryview) -> bytes:
+    """The body of the response to an ApiVersions request of any version."""
+    if not VERSIONS[Api.API_VERSIONS].first <= header.version <= VERSIONS[Api.API_VERSIONS].last:
+        # KIP-511: a v0 body with our own range; the client asks again with a version that we know.
+        only = _ENTRY.pack(Api.API_VERSIONS, *VERSIONS[Api.API_VERSIONS][:2])
+        return INT16.pack(Error.UNSUPPORTED_VERSION) + count(1, False) + only
+    return _encode(header.version)
+
+
+@cache
+def _encode(version: int) -> bytes:
+    compact = version >= 3
+    ranges = served_versions()
+    body = INT16.pack(Error.NONE) + count(len(ranges), compact)
+    for api, (first, last) in sorted(ranges.items()):
+        body += _ENTRY.pack(api, first, last) + (b"\x00" if compact else b"")
+    if version >= 1:
+        body += bytes(4)
+    return body + (b"\x00" if compact else b"")
+
+
+def served_versions() -> dict[int, tuple[int, int]]:
+    """The APIs that this broker answers, with the first and last version of each."""
+    served = {Api.PRODUCE, Api.FETCH, Api.API_VERSIONS, *(Api(key) for key in HANDLERS)}
+    ranges = {int(api): (VERSIONS[api].first, VERSIONS[api].last) for api in served}
+    # KAFKA-18659: librdkafka before 2.11 compresses only for brokers that know Produce v0.
+    ranges[Api.PRODUCE] = (0, VERSIONS[Api.PRODUCE].last)
+    return ranges

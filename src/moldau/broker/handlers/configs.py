@@ -1,0 +1,236 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, of topics and brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.config_entries import (
+    ConfigEntry,
+    broker_entries,
+    default_broker_entries,
+    topic_entries,
+)
+from moldau.broker.dynamic_settings import broker_settings, dynamic_settings, with_dynamic
+from moldau.broker.handlers import Answer, Request, handles
+from moldau.broker.settings import BrokerSettings
+from moldau.cluster.configs import Edit, Operation, edited
+from moldau.cluster.errors import ClusterError
+from moldau.cluster.topics import InvalidTopicName, check_topic_name
+from moldau.log.config import LogConfig
+from moldau.settings import InvalidSetting, Setting, definitions, unknown
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+Configs = dict[str, str]
+Change = Callable[[Configs], Configs]
+
+
+class ResourceType(IntEnum):
+    """What has settings, by Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+@handles(Api.DESCRIBE_CONFIGS)
+def describe_configs(broker: Broker, request: Request) -> Answer:
+    """The settings of each resource, all or those named."""
+    body = request.body
+    results = []
+    for resource in body.resources:
+        result: dict[str, Any] = {
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+        }
+        try:
+            entries = _entries(broker, resource.resource_type, resource.resource_name)
+        except ClusterError as error:
+            result |= _outcome(error)
+        else:
+            keys = resource.configuration_keys
+            result["configs"] = [
+                _described(entry, body)
+                for entry in sorted(entries, key=lambda entry: entry.name)
+                if not keys or entry.name in keys
+            ]
+        results.append(result)
+    return {"results": results}
+
+
+def _entries(broker: Broker, kind: int, name: str) -> list[ConfigEntry]:
+    dynamic = broker.state.broker_configs
+    if kind == ResourceType.TOPIC:
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            raise ClusterError(Error.INVALID_TOPIC_EXCEPTION, str(error)) from error
+        topic = broker.state.topics.get(name)
+        if topic is None:
+            raise ClusterError(
+                Error.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic named '{name}'."
+            )
+        return topic_entries(topic.configs, broker.settings, dynamic)
+    if kind == ResourceType.BROKER:
+        if not name:
+            return default_broker_entries(dynamic)
+        _check_broker_id(broker, name)
+        return broker_entries(broker.settings, dynamic)
+    raise ClusterError(Error.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _described(entry: ConfigEntry, body: Any) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "read_only": entry.read_only,
+        "config_source": entry.source,
+        "config_type": entry.config_type,
+        "synonyms": [
+            {"name": synonym.name, "value": synonym.value, "source": synonym.source}
+            for synonym in entry.synonyms
+        ]
+        if body.include_synonyms
+        else (),
+        "documentation": entry.setting.doc
+        if getattr(body, "include_documentation", False)
+        else None,
+    }
+
+
+@handles(Api.ALTER_CONFIGS)
+async def alter_configs(broker: Broker, request: Request) -> Answer:
+    """Replaces each resource's settings: what is not mentioned goes back to its default."""
+
+    def replacement(resource: Any) -> Change:
+        configs = {config.name: config.value for config in resource.configs}
+        _check_values(resource, [name for name, value in configs.items() if value is None])
+        return lambda current: configs
+
+    return await _alter(broker, request, replacement)
+
+
+@handles(Api.INCREMENTAL_ALTER_CONFIGS)
+async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
+    """Changes the settings that are mentioned, and leaves each resource's others alone."""
+
+    def increment(resource: Any) -> Change:
+        edits = _edits(resource)
+        of_broker = resource.resource_type == ResourceType.BROKER
+        known = broker_settings() if of_broker else definitions(LogConfig)
+        return lambda current: edited(
+            current, edits, known, lambda name: _current_default(broker, known[name])
+        )
+
+    return await _alter(broker, request, increment)
+
+
+def _current_default(broker: Broker, setting: Setting) -> str:
+    own = setting.name in definitions(BrokerSettings)
+    values = broker.settings if own else broker.settings.topic_defaults
+    return setting.format(getattr(values, setting.attribute))
+
+
+def _edits(resource: Any) -> list[Edit]:
+    edits = []
+    for config in resource.configs:
+        try:
+            operation = Operation(config.config_operation)
+        except ValueError:
+            raise ClusterError(
+                Error.INVALID_REQUEST, f"Unknown operations type {config.config_operation}"
+            ) from None
+        edits.append(Edit(config.name, operation, config.value))
+    nulls = [name for name, does, value in edits if value is None and does is not Operation.DELETE]
+    _check_values(resource, nulls)
+    return edits
+
+
+def _check_values(resource: Any, nulls: Sequence[str]) -> None:
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise ClusterError(Error.INVALID_REQUEST, "Error due to duplicate config keys")
+    if nulls:
+        raise ClusterError(
+            Error.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}"
+        )
+
+
+async def _alter(broker: Broker, request: Request, change_of: Callable[[Any], Change]) -> Answer:
+    """One outcome per resource; those that succeed do so together, in one write."""
+    resources = request.body.resources
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+
+    async def alter(resource: Any) -> dict[str, Any]:
+        key = (resource.resource_type, resource.resource_name)
+        answer = {"resource_type": key[0], "resource_name": key[1]}
+        try:
+            if counts[key] > 1:
+                raise ClusterError(Error.INVALID_REQUEST, "Each resource must appear at most once.")
+            await _alter_one(broker, resource, change_of, request.body.validate_only)
+        except ClusterError as error:
+            return answer | _outcome(error)
+        return answer
+
+    return {"responses": await asyncio.gather(*(alter(resource) for resource in resources))}
+
+
+async def _alter_one(
+    broker: Broker, resource: Any, change_of: Callable[[Any], Change], validate_only: bool
+) -> None:
+    name = resource.resource_name
+    change = change_of(resource)
+    if resource.resource_type == ResourceType.TOPIC:
+        await broker.controller.alter_topic_configs(name, change, validate_only=validate_only)
+    elif resource.resource_type == ResourceType.BROKER:
+        broker_id = _check_broker_id(broker, name) if name else None
+
+        def checked(current: Configs) -> Configs:
+            configs = change(current)
+            _check_broker_configs(broker, broker_id, configs)
+            return configs
+
+        await broker.controller.alter_broker_configs(
+            broker_id, checked, validate_only=validate_only
+        )
+    else:
+        raise ClusterError(Error.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def _check_broker_id(broker: Broker, name: str) -> int:
+    if not name.isascii() or not name.isdigit():
+        raise ClusterError(
+            Error.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+        )
+    if int(name) != broker.id:
+        raise ClusterError(
+            Error.INVALID_REQUEST,
+            f"Unexpected broker id, expected {broker.id}, but received {name}",
+        )
+    return broker.id
+
+
+def _check_broker_configs(broker: Broker, broker_id: int | None, configs: Configs) -> None:
+    known = broker_settings()
+    for name in configs:
+        if name not in known:
+            raise ClusterError(Error.INVALID_CONFIG, str(unknown(name, known)))
+    fixed = sorted(configs.keys() - dynamic_settings())
+    if fixed:
+        raise ClusterError(
+            Error.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}"
+        )
+    try:
+        with_dynamic(broker.settings, {**broker.state.broker_configs, broker_id: configs})
+    except InvalidSetting as error:
+        raise ClusterError(Error.INVALID_REQUEST, str(error)) from error
+
+
+def _outcome(error: ClusterError) -> dict[str, Any]:
+    return {"error_code": error.error, "error_message": error.message}

@@ -1,0 +1,354 @@
+"""The composition root: builds the parts of a broker, hands them to each other, runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import resource
+import signal
+import time
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+from moldau.broker import handlers, logs
+from moldau.broker.connection import Connection
+from moldau.broker.dynamic_settings import effective_settings
+from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.flusher import Flusher
+from moldau.broker.groups.coordinator import GroupCoordinator
+from moldau.broker.groups.topic import OFFSETS_TOPIC
+from moldau.broker.handlers.metadata import MetadataCache
+from moldau.broker.handlers.produce import ProduceResponse
+from moldau.broker.partition import Partition
+from moldau.broker.settings import BrokerSettings
+from moldau.broker.upkeep import Upkeep
+from moldau.cluster.changes import (
+    AnyChange,
+    BrokerConfigured,
+    DeletionsSettled,
+    LeadersRestarted,
+    PartitionsAdded,
+    PartitionsChanged,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+)
+from moldau.cluster.controller import Controller
+from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.topics import BrokerInfo, Topic
+from moldau.log.config import LogConfig
+from moldau.log.errors import StorageError
+from moldau.log.store import LogStore
+from moldau.settings import INT_MAX
+from moldau.wire.primitives import Endpoint, TopicKey
+
+logger = logging.getLogger("moldau.broker")
+
+# Descriptors that are neither segment files nor connections.
+_SPARE_FILES = 32
+
+
+class Broker:
+    """One broker. Everything here happens on one event loop."""
+
+    def __init__(self, settings: BrokerSettings, most_connections: int = INT_MAX) -> None:
+        self.settings = self._started_with = settings
+        # What the process has descriptors for, whatever max.connections says.
+        self._most_connections = most_connections
+        # A lookup by time may have to decompress, so only a few run at once.
+        self.lookups = asyncio.Semaphore(2)
+        self.id = settings.node_id
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
+        self.metadata_cache = MetadataCache()
+        self.connections: set[Connection] = set()
+        # Topics of which the disk refused a partition.
+        self.incomplete: set[str] = set()
+        self._dirty: list[Partition] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._buffer_bytes = 0
+        self._server: asyncio.Server | None = None
+        self.host, self.port = settings.listen
+
+    async def start(self) -> None:
+        """Opens the data folder, takes up its partitions, and serves."""
+        settings = self.settings
+        self.loop = asyncio.get_running_loop()
+        self._flusher = Flusher(self.loop)
+        self.groups = GroupCoordinator(self)
+        handlers.load()
+        self.logs = LogStore(
+            settings.folder,
+            defaults=settings.topic_defaults,
+            max_open_files=settings.max_open_files,
+        )
+        self.logs.open()
+        try:
+            await self._start_serving()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start_serving(self) -> None:
+        settings = self.settings
+        host, port = settings.advertise or settings.listen
+        info = BrokerInfo(self.id, host, port, settings.broker_rack or None)
+        self.store = EmbeddedStore(settings.folder, info)
+        await self.store.open()
+        self.state = self.store.state
+        self.controller = Controller(self.store, settings)
+        self._configure_broker()
+        await self._reconcile()
+        for topic in self.state.topics.values():
+            self._take_up(topic)
+        self.store.subscribe(self._apply)
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), self.host, self.port, backlog=1024
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        if settings.advertise is None:
+            self.store.register(BrokerInfo(self.id, self.host, self.port, info.rack))
+        self._upkeep = Upkeep(self)
+        self._upkeep.start()
+        self.groups.start()
+
+    async def _reconcile(self) -> None:
+        """Brings the data folder in line with what the cluster decided, after whatever happened."""
+        for (topic, index), log in list(self.logs.logs.items()):
+            known = self.state.topics.get(topic)
+            if known is not None and known.id == log.topic_id and index < len(known.partitions):
+                continue
+            if log.topic_id in self.state.deleted:
+                self.logs.delete(topic, index)
+            else:
+                self.logs.set_aside(topic, index)
+        changes: list[AnyChange] = []
+        if self.state.deleted:
+            changes.append(DeletionsSettled())
+        if self.logs.logs and not self.logs.was_clean:
+            changes.append(LeadersRestarted(self.id))
+        if changes:
+            await self.store.commit(changes)
+
+    async def stop(self) -> None:
+        """Answers what is under way, writes everything down and marks a clean stop."""
+        if self._server is not None:
+            self._server.close()
+            self.groups.stop()
+            await self._drain()
+        for connection in list(self.connections):
+            connection.finish()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            await self._upkeep.stop()
+        await self._flusher.close()
+        if hasattr(self, "store"):
+            await self.store.close()
+        self.logs.close()
+
+    async def _drain(self) -> None:
+        for connection in list(self.connections):
+            connection.wind_down()
+        deadline = self.loop.time() + self.settings.shutdown_drain_ms / 1000
+        while self.loop.time() < deadline:
+            if not self.connections:
+                return
+            await asyncio.sleep(0.01)
+
+    # -- for connections and handlers
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def topic_name(self, key: TopicKey) -> str:
+        """The name that a request means by a name or an id; empty for an id that is not known."""
+        if isinstance(key, str):
+            return key
+        topic = self.state.topics_by_id.get(key)
+        return "" if topic is None else topic.name
+
+    def commit(self, staged: list[ProduceResponse]) -> None:
+        """Writes all staged appends, settles their answers, and wakes who waited for them."""
+        failed: dict[Partition, StorageError] = {}
+        dirty = self._dirty.copy()
+        self._dirty.clear()
+        for partition in dirty:
+            error = partition.commit()
+            if error is not None:
+                failed[partition] = error
+                logger.error("append to %s-%d failed: %s", partition.topic, partition.index, error)
+        for response in staged:
+            response.settle(self.loop, failed)
+        for partition in dirty:
+            partition.wake()
+
+    def describe_brokers(self, local_host: str, local_port: int) -> list[dict[str, Any]]:
+        """The brokers as Metadata shows them to who came in by this address.
+
+        Without an advertised address a broker names itself by the address that the client
+        reached, so that no listener has to be configured for it to be found again.
+        """
+        brokers = []
+        for info in self.state.brokers.values():
+            host, port = info.host, info.port
+            if info.id == self.id and self.settings.advertise is None:
+                host, port = local_host, local_port
+            brokers.append({"node_id": info.id, "host": host, "port": port, "rack": info.rack})
+        return brokers
+
+    def endpoints(self) -> list[Endpoint]:
+        """The addresses of all brokers, for answers that name a leader (KIP-951)."""
+        return [(info.id, info.host, info.port, info.rack) for info in self.state.brokers.values()]
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine that ends with the broker."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def register(self, connection: Connection) -> bool:
+        """Counts a connection in; False when there are too many."""
+        self.connections.add(connection)
+        return len(self.connections) <= min(self.settings.max_connections, self._most_connections)
+
+    def unregister(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._buffer_bytes -= connection.extra_bytes
+
+    def take_buffer_bytes(self, size: int) -> bool:
+        """Counts a connection's buffer growing (or shrinking); False when it may not grow."""
+        if size > 0 and self._buffer_bytes + size > self.settings.queued_max_request_bytes:
+            return False
+        self._buffer_bytes += size
+        return True
+
+    def reclaim_buffers(self, size: int) -> None:
+        """Makes room for a large request: takes back idle buffers, else ends the largest taker."""
+        for connection in self.connections:
+            connection.shrink()
+        if self._buffer_bytes + size > self.settings.queued_max_request_bytes:
+            largest = max(self.connections, key=lambda connection: connection.extra_bytes)
+            largest.close("half-received requests exceed queued.max.request.bytes")
+            largest.discard_input()
+
+    # -- the cluster's changes
+
+    def _apply(self, changes: Sequence[AnyChange]) -> None:
+        for change in changes:
+            match change:
+                case TopicCreated(topic):
+                    self._take_up(topic)
+                case PartitionsAdded(name) | PartitionsChanged(name):
+                    self._take_up(self.state.topics[name])
+                case TopicDeleted(name, _):
+                    self._drop(name)
+                case TopicConfigured(name):
+                    self._configure(name)
+                case BrokerConfigured():
+                    self._configure_broker()
+                case _:
+                    pass
+
+    def _take_up(self, topic: Topic) -> None:
+        """Holds the partitions of a topic that are this broker's, in the roles they have now."""
+        config = LogConfig.parse(topic.configs, self.settings.topic_defaults)
+        for index, state in enumerate(topic.partitions):
+            if self.id not in state.replicas:
+                continue
+            partition = self.partitions.get((topic.name, index))
+            if partition is None:
+                try:
+                    partition = self._open_partition(topic, index, config)
+                except StorageError as error:
+                    self.incomplete.add(topic.name)
+                    logger.error("%s-%d cannot be served yet: %s", topic.name, index, error)
+                    continue
+            partition.become(state)
+            if topic.name == OFFSETS_TOPIC:
+                self.groups.partition_changed(partition)
+            partition.wake()
+
+    def _open_partition(self, topic: Topic, index: int, config: LogConfig) -> Partition:
+        log = self.logs.logs.get((topic.name, index))
+        if log is None:
+            log = self.logs.create(topic.name, index, topic.id, config)
+        log.config = config
+        partition = Partition(topic.name, topic.id, index, log, self.id, self._dirty, self._flusher)
+        self.partitions[topic.name, index] = partition
+        return partition
+
+    def complete(self) -> None:
+        """Tries again to hold the partitions that the disk refused before."""
+        names, self.incomplete = self.incomplete, set()
+        for name in names & self.state.topics.keys():
+            self._take_up(self.state.topics[name])
+
+    def _drop(self, name: str) -> None:
+        for key in [key for key in self.partitions if key[0] == name]:
+            partition = self.partitions.pop(key)
+            partition.is_leader = False
+            partition.wake()
+            self.logs.delete(*key)
+        self.groups.topic_deleted(name)
+
+    def _configure(self, name: str) -> None:
+        topic = self.state.topics[name]
+        config = LogConfig.parse(topic.configs, self.settings.topic_defaults)
+        for index in range(len(topic.partitions)):
+            partition = self.partitions.get((name, index))
+            if partition is not None:
+                partition.configure(config)
+
+    def _configure_broker(self) -> None:
+        """Takes in the settings that were changed while the broker runs."""
+        self.settings = effective_settings(self._started_with, self.state.broker_configs)
+        self.controller.defaults = self.settings
+        for name in self.state.topics:
+            self._configure(name)
+
+
+def raise_file_limit() -> int:
+    """Allows this process as many open files as it may have; answers how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return soft if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+def run(settings: BrokerSettings) -> None:
+    """Runs a broker in this process until SIGTERM or SIGINT."""
+    import uvloop
+
+    logs.configure(settings.log_format, settings.log_level)
+    limit = raise_file_limit()
+    # Sockets need descriptors too, two each, so segment files get at most half.
+    files = min(settings.max_open_files, max(16, limit // 2))
+    most_connections = max(1, (limit - files - _SPARE_FILES) // 2)
+    uvloop.run(_serve(replace(settings, max_open_files=files), most_connections))
+
+
+async def _serve(settings: BrokerSettings, most_connections: int) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    broker = Broker(settings, most_connections)
+    await broker.start()
+    # Nothing that exists now will ever be garbage: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+    host = f"[{broker.host}]" if ":" in broker.host else broker.host
+    # The contract of the command line: one plain line when the broker serves.
+    print(f"moldau broker {broker.id} ready on {host}:{broker.port}", flush=True)  # noqa: T201
+    await stopping.wait()
+    logger.info("stopping: finishing what is under way")
+    started = time.monotonic()
+    await broker.stop()
+    logger.info("stopped cleanly in %.2f s", time.monotonic() - started)

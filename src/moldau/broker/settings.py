@@ -1,0 +1,302 @@
+"""The settings of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from moldau.log.config import LogConfig, topic_defaults
+from moldau.settings import INT_MAX, InvalidSetting, definitions, setting, unknown
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """A broker's own settings under Kafka's names, and the defaults that it gives to topics.
+
+    `given` holds the texts that somebody set, so that the config APIs can tell them from defaults.
+    """
+
+    node_id: int = setting(
+        "node.id", 0, "The id of this broker in its cluster.", minimum=0, maximum=INT_MAX
+    )
+    broker_rack: str = setting("broker.rack", "", "The rack that this broker stands in.")
+    log_dirs: str = setting(
+        "log.dirs", "moldau-data", "The data folder: logs, indexes, checkpoints, metadata."
+    )
+    listeners: str = setting(
+        "listeners",
+        "127.0.0.1:9092",
+        "The address to listen on, HOST:PORT; port 0 takes a free one.",
+    )
+    advertised_listeners: str = setting(
+        "advertised.listeners",
+        "",
+        "The address that clients are told, HOST:PORT. Empty: the address that they reached.",
+    )
+    num_partitions: int = setting(
+        "num.partitions",
+        1,
+        "How many partitions a topic gets when nobody says.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        1,
+        "How many replicas a topic gets when nobody says.",
+        minimum=1,
+        maximum=32767,
+    )
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable", True, "Whether a topic comes to be when a client asks for it."
+    )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", True, "Whether topics can be deleted."
+    )
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes",
+        100 << 20,
+        "The largest request; a connection that claims more is closed.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        1 << 30,
+        "The most memory that half-received requests may take over all connections.",
+        minimum=1 << 20,
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        600_000,
+        "After how long without a request a connection is closed.",
+        minimum=1,
+        dynamic=True,
+    )
+    max_connections: int = setting(
+        "max.connections",
+        INT_MAX,
+        "How many connections may be open at once; further ones are closed.",
+        minimum=0,
+        maximum=INT_MAX,
+        dynamic=True,
+    )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes",
+        55 << 20,
+        "The most that one Fetch answers with, but for a first batch that is larger.",
+        minimum=1024,
+        maximum=INT_MAX,
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        1000,
+        "How many incremental fetch sessions are kept.",
+        minimum=0,
+        maximum=INT_MAX,
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms",
+        300_000,
+        "How often segments are looked through for deletion.",
+        minimum=1,
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        60_000,
+        "How often the recovery points are advanced and written down.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable", True, "Whether topics with cleanup.policy=compact are compacted."
+    )
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms",
+        15_000,
+        "How long the cleaner waits when no log wants compaction.",
+        minimum=0,
+        dynamic=True,
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        128 << 20,
+        "The memory for the keys of one round of compaction; what does not fit waits for the next.",
+        minimum=1024,
+        dynamic=True,
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second",
+        1e15,
+        "The most that the cleaner reads and writes in a second.",
+        minimum=1,
+        dynamic=True,
+    )
+    log_decompressed_max_bytes: int = setting(
+        "log.decompressed.max.bytes",
+        256 << 20,
+        "The most that one batch may grow to where the broker has to decompress it.",
+        minimum=1024,
+        maximum=INT_MAX,
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        86_400_000,
+        "How long an idle producer's sequence numbers are remembered.",
+        minimum=1,
+        maximum=INT_MAX,
+        dynamic=True,
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms",
+        6_000,
+        "The shortest session timeout that a group member may ask for.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms",
+        1_800_000,
+        "The longest session timeout that a group member may ask for.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        0,
+        "How long the first member of an empty group waits for others before it gets to work.",
+        minimum=0,
+        maximum=INT_MAX,
+    )
+    group_max_size: int = setting(
+        "group.max.size",
+        INT_MAX,
+        "How many members a group may have.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes",
+        4096,
+        "The longest text that may be committed with an offset.",
+        minimum=0,
+        maximum=32767,
+    )
+    offsets_commit_timeout_ms: int = setting(
+        "offsets.commit.timeout.ms",
+        5_000,
+        "How long a commit waits for all in-sync replicas.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        10_080,
+        "How long the offsets of a group without members are kept.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms",
+        600_000,
+        "How often groups are looked through for offsets to expire.",
+        minimum=1,
+    )
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        50,
+        "How many partitions __consumer_offsets gets when it is created.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        3,
+        "How many replicas __consumer_offsets gets, where there are as many brokers.",
+        minimum=1,
+        maximum=32767,
+    )
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes",
+        100 << 20,
+        "The size of a segment of __consumer_offsets.",
+        minimum=14,
+        maximum=INT_MAX,
+    )
+    max_open_files: int = setting(
+        "max.open.files",
+        4096,
+        "How many segment files are held open at once.",
+        minimum=16,
+        maximum=INT_MAX,
+    )
+    log_format: str = setting(
+        "log.format",
+        "text",
+        "Whether log lines are text for people or JSON objects for programs.",
+        choices=("text", "json"),
+    )
+    log_level: str = setting(
+        "log.level",
+        "INFO",
+        "The least severe log lines that are written.",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+    )
+    shutdown_drain_ms: int = setting(
+        "shutdown.drain.ms",
+        2_000,
+        "How long a stopping broker waits for answers under way to leave.",
+        minimum=0,
+        maximum=INT_MAX,
+    )
+
+    topic_defaults: LogConfig = field(default_factory=LogConfig)
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.log_dirs)
+
+    @property
+    def listen(self) -> tuple[str, int]:
+        return parse_address("listeners", self.listeners)
+
+    @property
+    def advertise(self) -> tuple[str, int] | None:
+        if not self.advertised_listeners:
+            return None
+        return parse_address("advertised.listeners", self.advertised_listeners)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, str]) -> BrokerSettings:
+        """The settings that these texts mean; InvalidSetting names the first wrong one."""
+        values = {_ALIASES.get(key, key): text for key, text in values.items()}
+        own = definitions(cls)
+        of_topics = {name for each in definitions(LogConfig).values() for name, _ in each.synonyms}
+        parsed = {}
+        for key, text in values.items():
+            if key in own:
+                parsed[own[key].attribute] = own[key].parse(text)
+            elif key not in of_topics:
+                raise unknown(key, [*own, *of_topics, *_ALIASES])
+        settings = replace(
+            cls(), **parsed, topic_defaults=topic_defaults(values), given=dict(values)
+        )
+        # Read once here, so that a wrong address is an error of the settings.
+        _ = settings.listen, settings.advertise
+        return settings
+
+
+_ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
+
+
+def parse_address(key: str, text: str) -> tuple[str, int]:
+    """HOST:PORT, also in Kafka's form PLAINTEXT://HOST:PORT and with an IPv6 host in brackets."""
+    scheme, _, rest = text.rpartition("://")
+    if scheme not in ("", "PLAINTEXT"):
+        raise InvalidSetting(key, text, "only PLAINTEXT listeners are supported")
+    host, colon, port = rest.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise InvalidSetting(key, text, "expected HOST:PORT, for example 127.0.0.1:9092")
+    return host.strip("[]"), int(port)

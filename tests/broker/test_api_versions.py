@@ -1,0 +1,76 @@
+"""ApiVersions: the first question of every client, in versions known and unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.broker.handlers import HANDLERS
+from moldau.broker.handlers.api_versions import served_versions
+from moldau.testing import Broker
+from moldau.wire.apis import VERSIONS, Api
+from moldau.wire.headers import request_frame
+from moldau.wire.messages import decode_response, encode_request
+from moldau.wire.primitives import INT16, INT32
+from tests.broker.wire_client import Client, versions
+
+
+@pytest.mark.parametrize("version", versions(Api.API_VERSIONS))
+def test_every_version_lists_what_is_served(client: Client, version: int) -> None:
+    answer = client.ask(
+        Api.API_VERSIONS, version, client_software_name="test", client_software_version="1.0"
+    )
+    assert answer.error_code == 0
+    ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert ranges == served_versions()
+    assert ranges[Api.FETCH] == (4, 18)
+    assert ranges[Api.API_VERSIONS] == (0, 4)
+
+
+def test_produce_is_advertised_from_version_0() -> None:
+    assert served_versions()[Api.PRODUCE] == (0, 13)
+
+
+def test_all_that_is_listed_is_handled_and_the_other_way_round() -> None:
+    hot = {Api.PRODUCE, Api.FETCH, Api.API_VERSIONS}
+    assert set(served_versions()) == hot | set(HANDLERS)
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767, -1, -32768])
+def test_a_version_that_nobody_knows_is_answered_in_version_0(client: Client, version: int) -> None:
+    header = INT16.pack(Api.API_VERSIONS) + INT16.pack(version) + INT32.pack(4711)
+    # The rest of the request is whatever that version has.
+    client.send_bytes(_framed(header + INT16.pack(4) + b"test" + b"\x00\x05junk\x05junk\x00"))
+    frame = client.receive_frame()
+    assert frame[:4] == INT32.pack(4711)
+    answer = decode_response(Api.API_VERSIONS, 0, memoryview(frame)[4:])
+    assert answer.error_code == 35
+    (only,) = answer.api_keys
+    assert (only.api_key, only.min_version, only.max_version) == (18, 0, 4)
+    # The client asks again in a version that both know.
+    assert client.ask(Api.API_VERSIONS, only.max_version).error_code == 0
+
+
+def test_a_client_without_a_name_is_served(client: Client) -> None:
+    for version in versions(Api.API_VERSIONS):
+        body = encode_request(Api.API_VERSIONS, version, {})
+        client.send_bytes(request_frame(Api.API_VERSIONS, version, 1, None, body))
+        assert client.receive_frame()[:6] == INT32.pack(1) + INT16.pack(0)
+
+
+def test_tagged_fields_of_the_header_are_skipped(client: Client) -> None:
+    header = INT16.pack(Api.API_VERSIONS) + INT16.pack(3) + INT32.pack(9) + INT16.pack(-1)
+    client.send_bytes(_framed(header + b"\x02\x00\x01A\x07\x03abc" + b"\x01\x01\x00"))
+    assert client.receive_frame()[:6] == INT32.pack(9) + INT16.pack(0)
+
+
+def test_what_is_listed_is_what_the_schemas_have(moldau_session_broker: Broker) -> None:
+    with Client(moldau_session_broker) as client:
+        answer = client.ask(Api.API_VERSIONS, 0)
+    for each in answer.api_keys:
+        known = VERSIONS[Api(each.api_key)]
+        assert each.max_version == known.last
+        assert each.min_version == known.first or each.api_key == Api.PRODUCE
+
+
+def _framed(data: bytes) -> bytes:
+    return INT32.pack(len(data)) + data

@@ -1,0 +1,316 @@
+"""A blocking client that sends what it is told to, nonsense too, and reads answers in order."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from struct import Struct
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from moldau.broker.partition import Partition
+from moldau.broker.server import Broker as Server
+from moldau.records.batch import batches
+from moldau.records.compression import Codec
+from moldau.records.record import Record, build_batch, records_of
+from moldau.testing import Broker
+from moldau.wire.apis import VERSIONS, Api, is_flexible
+from moldau.wire.headers import request_frame
+from moldau.wire.messages import decode_response, encode_request
+
+T = TypeVar("T")
+
+PATIENCE_S = 20.0
+_SIZE = Struct(">i")
+_LINGER = Struct("ii")
+_names = itertools.count()
+
+
+def fresh_name(prefix: str = "wire") -> str:
+    """A topic name that no other test has."""
+    return f"{prefix}-{next(_names)}"
+
+
+def versions(api: Api) -> range:
+    """Every version of an API that a broker answers."""
+    return range(VERSIONS[api].first, VERSIONS[api].last + 1)
+
+
+def until(condition: Callable[[], T], what: str = "the condition") -> T:
+    """What `condition` gives as soon as that is true; fails after a while."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what} did not come about"
+        time.sleep(0.005)
+
+
+def inside(broker: Broker, work: Callable[[Server], T]) -> T:
+    """What `work` gives on the broker's own loop."""
+    server = broker._server
+    assert server is not None
+
+    async def call() -> T:
+        return work(server)
+
+    return broker._call(call())
+
+
+def until_parked(partition: Partition, count: int = 1) -> None:
+    """Returns when so many requests wait for the partition."""
+    until(lambda: len(partition.waiters or ()) == count, f"{count} waiting requests")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def make_batch(
+    *values: bytes | None,
+    key: bytes | None = None,
+    timestamp: int | None = None,
+    codec: Codec = Codec.NONE,
+    **more: Any,
+) -> bytearray:
+    """A batch with these values, as a producer sends it."""
+    stamp = now_ms() if timestamp is None else timestamp
+    records = [Record(place, stamp, key, value) for place, value in enumerate(values)]
+    return build_batch(records, codec, **more)
+
+
+def read_records(data: bytes | None) -> list[Record]:
+    """The records of the whole batches in `data`."""
+    found: list[Record] = []
+    for position, _ in batches(data or b""):
+        found += records_of(data or b"", position)
+    return found
+
+
+class Client:
+    """One connection to a broker."""
+
+    def __init__(self, broker: Broker | tuple[str, int]) -> None:
+        address = broker if isinstance(broker, tuple) else (broker.host, broker.port)
+        self.socket = socket.create_connection(address, timeout=PATIENCE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._ids = itertools.count(1)
+        self._asked: deque[tuple[int, Api, int]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def reset(self) -> None:
+        """Closes the connection as a crash does: the broker cannot take it for a half-close."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))
+        self.socket.close()
+
+    # Requests and answers
+
+    def frame(self, api: Api, version: int | None = None, **values: Any) -> bytes:
+        """A whole request, remembered as one whose answer is to come."""
+        if version is None:
+            version = VERSIONS[api].last
+        correlation_id = next(self._ids)
+        self._asked.append((correlation_id, api, version))
+        body = encode_request(api, version, values)
+        return request_frame(api, version, correlation_id, "wire-client", body)
+
+    def send(self, api: Api, version: int | None = None, **values: Any) -> None:
+        self.socket.sendall(self.frame(api, version, **values))
+
+    def send_bytes(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def receive(self) -> Any:
+        """The next answer; it must be the one to the oldest request that has none yet."""
+        frame = self.receive_frame()
+        correlation_id, api, version = self._asked.popleft()
+        assert _SIZE.unpack_from(frame)[0] == correlation_id
+        has_tags = is_flexible(api, version) and api is not Api.API_VERSIONS
+        return decode_response(api, version, memoryview(frame)[5 if has_tags else 4 :])
+
+    def receive_frame(self) -> bytes:
+        """The next answer from its correlation id on."""
+        return self._read(_SIZE.unpack(self._read(4))[0])
+
+    def ask(self, api: Api, version: int | None = None, **values: Any) -> Any:
+        self.send(api, version, **values)
+        return self.receive()
+
+    def expect_nothing(self, seconds: float = 0.05) -> None:
+        """Fails if the broker sends anything in the next moments."""
+        self.socket.settimeout(seconds)
+        try:
+            data = self.socket.recv(1)
+        except TimeoutError:
+            return
+        finally:
+            self.socket.settimeout(PATIENCE_S)
+        raise AssertionError(f"the broker sent {data!r}" if data else "the broker hung up")
+
+    def is_closed(self) -> bool:
+        """Whether the broker ends the connection; what it says before is dropped."""
+        try:
+            while self.socket.recv(1 << 16):
+                pass
+        except ConnectionError:
+            pass
+        except TimeoutError:
+            return False
+        return True
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self.socket.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("the broker closed the connection")
+            data += piece
+        return bytes(data)
+
+    # What tests do most
+
+    def create(self, name: str | None = None, partitions: int = 1, **configs: str) -> str:
+        """Creates a topic, whose settings have underscores for dots; its name."""
+        topic = name or fresh_name()
+        texts = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1}
+        answer = self.ask(Api.CREATE_TOPICS, topics=[wanted | {"configs": texts}])
+        assert answer.topics[0].error_code == 0, answer
+        return topic
+
+    def topic_id(self, topic: str) -> UUID:
+        answer = self.ask(Api.METADATA, topics=[{"name": topic}], allow_auto_topic_creation=False)
+        found: UUID = answer.topics[0].topic_id
+        return found
+
+    def send_produce(
+        self,
+        topic: str | UUID,
+        batch: bytes | bytearray | None,
+        *,
+        version: int = 9,
+        acks: int = -1,
+        partition: int = 0,
+    ) -> None:
+        self.send(Api.PRODUCE, version, **produce_values({topic: {partition: batch}}, acks=acks))
+
+    def produce(
+        self,
+        topic: str | UUID,
+        batch: bytes | bytearray | None,
+        *,
+        version: int = 9,
+        acks: int = -1,
+        partition: int = 0,
+    ) -> Any:
+        """The answer for the partition."""
+        self.send_produce(topic, batch, version=version, acks=acks, partition=partition)
+        return self.receive().responses[0].partition_responses[0]
+
+    def send_fetch(
+        self, wanted: Mapping[Any, Iterable[Any]], *, version: int = 12, **more: Any
+    ) -> None:
+        self.send(Api.FETCH, version, **fetch_values(wanted, **more))
+
+    def fetch(
+        self, topic: str | UUID, offset: int, *, version: int = 12, partition: int = 0, **more: Any
+    ) -> Any:
+        """The answer for the one partition."""
+        wanted = {"partition": partition, "fetch_offset": offset}
+        for key in ("partition_max_bytes", "current_leader_epoch"):
+            if key in more:
+                wanted[key] = more.pop(key)
+        self.send_fetch({topic: [wanted]}, version=version, **more)
+        return self.receive().responses[0].partitions[0]
+
+    def end_of(self, topic: str, partition: int = 0) -> int:
+        wanted = {"partition_index": partition, "timestamp": -1, "current_leader_epoch": -1}
+        answer = self.ask(Api.LIST_OFFSETS, topics=[{"name": topic, "partitions": [wanted]}])
+        assert answer.topics[0].partitions[0].error_code == 0, answer
+        end: int = answer.topics[0].partitions[0].offset
+        return end
+
+    def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """Everything that the partition holds, read to its end."""
+        found: list[bytes | None] = []
+        offset = 0
+        end = self.end_of(topic, partition)
+        while offset < end:
+            answer = self.fetch(topic, offset, partition=partition)
+            assert answer.error_code == 0, answer
+            records = [each for each in read_records(answer.records) if each.offset >= offset]
+            assert [each.offset for each in records] == list(range(offset, offset + len(records)))
+            found += [each.value for each in records]
+            offset += len(records)
+        return found
+
+
+def produce_values(topics: Mapping[Any, Mapping[int, Any]], *, acks: int = -1) -> dict[str, Any]:
+    """The fields of a Produce request."""
+    data = [
+        {
+            _key_name(topic, "name"): topic,
+            "partition_data": [
+                {"index": index, "records": None if batch is None else bytes(batch)}
+                for index, batch in partitions.items()
+            ],
+        }
+        for topic, partitions in topics.items()
+    ]
+    return {"acks": acks, "timeout": 5000, "topic_data": data}
+
+
+def fetch_values(
+    wanted: Mapping[Any, Iterable[Any]],
+    *,
+    forgotten: Mapping[Any, Iterable[int]] | None = None,
+    max_wait: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 50 << 20,
+    session_id: int = 0,
+    session_epoch: int = -1,
+    isolation_level: int = 0,
+) -> dict[str, Any]:
+    """The fields of a Fetch request; a partition that is a mere number is read from 0."""
+    defaults = {"partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+    defaults |= {"last_fetched_epoch": -1, "log_start_offset": -1, "fetch_offset": 0}
+    return {
+        "replica_id": -1,
+        "max_wait": max_wait,
+        "min_bytes": min_bytes,
+        "max_bytes": max_bytes,
+        "session_id": session_id,
+        "session_epoch": session_epoch,
+        "isolation_level": isolation_level,
+        "topics": [
+            {
+                _key_name(topic, "topic"): topic,
+                "partitions": [
+                    defaults | (each if isinstance(each, dict) else {"partition": each})
+                    for each in partitions
+                ],
+            }
+            for topic, partitions in wanted.items()
+        ],
+        "forgotten_topics_data": [
+            {_key_name(topic, "topic"): topic, "partitions": list(indexes)}
+            for topic, indexes in (forgotten or {}).items()
+        ],
+        "rack_id": "",
+    }
+
+
+def _key_name(topic: str | UUID, name: str) -> str:
+    return "topic_id" if isinstance(topic, UUID) else name
