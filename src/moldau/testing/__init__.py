@@ -1,0 +1,27 @@
+"""A real broker for tests: in this process, on a free port, gone afterwards.
+
+    from moldau.testing import Broker
+
+    with Broker() as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+With pytest, the fixture `moldau_broker` does the same without an import.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moldau.testing.broker import Broker
+
+__all__ = ["Broker"]
+
+
+def __getattr__(name: str) -> object:
+    # Every pytest run imports this package for the plugin's sake; few of them start a broker.
+    if name == "Broker":
+        from moldau.testing.broker import Broker
+
+        return Broker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,12 @@
+"""What several parts' tests share. The broker comes from our own plugin, as a user would get it."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+
+# One slow moment of a busy machine is no failure; the number of examples is what bounds a run.
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
