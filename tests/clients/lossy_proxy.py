@@ -1,0 +1,112 @@
+"""A TCP proxy that loses answers: what a broken network does to a producer."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from typing import Self
+
+PRODUCE = 0
+_LENGTH = struct.Struct(">i")
+_API_KEY = struct.Struct(">h")
+
+
+class LossyProxy:
+    """Stands before a broker on a port of its own.
+
+    Requests pass one at a time in each connection. An answer that is to be lost is read from the
+    broker, so the request has had its effect; then both connections are closed.
+    """
+
+    def __init__(self) -> None:
+        self.lost = 0
+        self._to_lose = 0
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._target = ("", 0)
+        self._open: set[socket.socket] = set()
+
+    @property
+    def address(self) -> str:
+        host, port = self._listener.getsockname()
+        return f"{host}:{port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        # A blocked accept wakes up on shutdown, not on close.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for each in self._open:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def forward_to(self, host: str, port: int) -> None:
+        """Begins to accept connections."""
+        self._target = (host, port)
+        threading.Thread(target=self._accept, name="lossy-proxy", daemon=True).start()
+
+    def lose_answers_to_produce(self, count: int) -> None:
+        """The next `count` answers to Produce never arrive."""
+        with self._lock:
+            self._to_lose = count
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._target) as broker:
+            with self._lock:
+                self._open |= {client, broker}
+            try:
+                while self._pass_one(client, broker):
+                    pass
+            except OSError:
+                pass
+            finally:
+                with self._lock:
+                    self._open -= {client, broker}
+
+    def _pass_one(self, client: socket.socket, broker: socket.socket) -> bool:
+        request = _read_frame(client)
+        if request is None:
+            return False
+        broker.sendall(request)
+        answer = _read_frame(broker)
+        if answer is None:
+            return False
+        if _API_KEY.unpack_from(request, _LENGTH.size) == (PRODUCE,):
+            with self._lock:
+                if self._to_lose:
+                    self._to_lose -= 1
+                    self.lost += 1
+                    return False
+        client.sendall(answer)
+        return True
+
+
+def _read_frame(source: socket.socket) -> bytes | None:
+    """One length-prefixed frame, prefix included; None when the other side has hung up."""
+    prefix = _read_exactly(source, _LENGTH.size)
+    if prefix is None:
+        return None
+    body = _read_exactly(source, _LENGTH.unpack(prefix)[0])
+    return None if body is None else prefix + body
+
+
+def _read_exactly(source: socket.socket, size: int) -> bytes | None:
+    found = bytearray()
+    while len(found) < size:
+        part = source.recv(size - len(found))
+        if not part:
+            return None
+        found += part
+    return bytes(found)
