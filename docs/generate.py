@@ -1,0 +1,169 @@
+"""Writes the tables of the documentation from the definitions in the code.
+
+    python docs/generate.py           rewrites docs/*.md
+    python docs/generate.py --check   only says whether they are up to date
+
+A table stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from moldau.broker import handlers
+from moldau.broker.handlers.api_versions import served_versions
+from moldau.broker.settings import BrokerSettings
+from moldau.log.config import LogConfig
+from moldau.settings import INT_MAX, LONG_MAX, Setting, definitions
+from moldau.wire.apis import Api
+
+DOCS = Path(__file__).parent
+BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BIG = {INT_MAX: "2^31 - 1", LONG_MAX: "2^63 - 1"}
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def shown_default(setting: Setting) -> str:
+    if setting.default in BIG and not isinstance(setting.default, bool):
+        return BIG[setting.default]
+    text = setting.format(setting.default)
+    return f"`{text}`" if text else "(empty)"
+
+
+def allowed(setting: Setting) -> str:
+    if setting.choices:
+        return ", ".join(setting.choices)
+    return setting.kind
+
+
+def broker_settings() -> str:
+    return table(
+        ("setting", "default", "type", "meaning"),
+        (
+            (f"`{name}`", shown_default(setting), allowed(setting), setting.doc)
+            for name, setting in definitions(BrokerSettings).items()
+        ),
+    )
+
+
+def topic_settings() -> str:
+    return table(
+        ("setting", "default", "type", "meaning", "the broker's name for the default"),
+        (
+            (
+                f"`{name}`",
+                shown_default(setting),
+                allowed(setting),
+                setting.doc,
+                ", ".join(f"`{synonym}`" for synonym, _ in setting.synonyms),
+            )
+            for name, setting in definitions(LogConfig).items()
+        ),
+    )
+
+
+def apis() -> str:
+    handlers.load()
+
+    def row(api: Api, first: int, last: int) -> tuple[str, str, str]:
+        name = "".join(word.capitalize() for word in api.name.split("_"))
+        return str(int(api)), name, f"{first}-{last}"
+
+    served = sorted(served_versions().items())
+    return table(("key", "API", "versions"), (row(Api(key), *ends) for key, ends in served))
+
+
+def commands() -> list[tuple[str, Any]]:
+    """Every command that does something, as (`topics create`, its definition)."""
+    from typer.main import get_command
+
+    from moldau.cli.app import InOrder, app
+
+    root: Any = get_command(app)
+    found = []
+    for name in InOrder.ORDER:
+        command = root.commands[name]
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            found.append((name, command))
+        else:
+            found += [(f"{name} {word}", each) for word, each in inner.items()]
+    return found
+
+
+def command_line() -> str:
+    sections = []
+    for name, command in commands():
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+        usage = " ".join(["moldau", name, *map(_argument, arguments)])
+        about = " ".join((command.help or "").split())
+        section = f"### `{usage}`\n\n{about}\n"
+        if options:
+            section += "\n" + table(
+                ("option", "meaning"), ((_option(p), _meaning(p)) for p in options)
+            )
+        sections.append(section)
+    return "\n" + "\n".join(sections) + "\n"
+
+
+def _argument(parameter: Any) -> str:
+    text = f"{parameter.metavar}..." if parameter.nargs == -1 else str(parameter.metavar)
+    return text if parameter.required else f"[{text}]"
+
+
+def _option(parameter: Any) -> str:
+    words = [*parameter.opts]
+    if not parameter.is_flag:
+        words.append(parameter.metavar or "VALUE")
+    return f"`{' '.join(words)}`".replace("|", "\\|")
+
+
+def _meaning(parameter: Any) -> str:
+    text = str(parameter.help or "")
+    if parameter.default and not parameter.is_flag:
+        default = getattr(parameter.default, "value", parameter.default)
+        text += f" Default: `{default}`."
+    if parameter.envvar:
+        text += f" Or `{parameter.envvar}`."
+    return text
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "broker-settings": broker_settings,
+    "topic-settings": topic_settings,
+    "apis": apis,
+    "command-line": command_line,
+}
+
+
+def renewed(text: str) -> str:
+    """A page with every table in it written anew."""
+    return BLOCK.sub(lambda block: block[1] + TABLES[block[2]]() + block[3], text)
+
+
+def stale_pages() -> dict[Path, str]:
+    """The pages that are not as they should be, with what they should be."""
+    pages = {page: page.read_text(encoding="utf-8") for page in sorted(DOCS.glob("*.md"))}
+    return {page: new for page, text in pages.items() if (new := renewed(text)) != text}
+
+
+def main() -> int:
+    stale = stale_pages()
+    if "--check" in sys.argv[1:]:
+        return 1 if stale else 0
+    for page, text in stale.items():
+        page.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from moldau import __version__
+from moldau.cli import bench, consume, demo, doctor, groups, produce, topics
+from moldau.cli.broker import Flags, run_broker
+from moldau.cli.output import Failure, leave_stdout, show_failure
+
+
+class InOrder(TyperGroup):
+    """Lists the commands in the order that a newcomer needs them."""
+
+    ORDER = ("broker", "topics", "produce", "consume", "groups", "doctor", "demo", "bench")
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return sorted(self.commands, key=self.ORDER.index)
+
+
+app = typer.Typer(
+    name="moldau",
+    cls=InOrder,
+    help="A Kafka-compatible broker in Python, and tools to work with it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"moldau {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _moldau(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def broker(
+    data_dir: Annotated[
+        str | None, typer.Option(metavar="D", help="Data folder; ./moldau-data if not given.")
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address to listen on, 127.0.0.1:9092 if not given; port 0 takes a free one.",
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address that clients are told; else the one that they reached.",
+        ),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="N", help="This broker's id; 0 if not given.")
+    ] = None,
+    zookeeper: Annotated[
+        str | None, typer.Option(metavar="HOSTS", help="For clusters, which are to come.")
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Settings: KEY=VALUE lines, or TOML if it is .toml."),
+    ] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="One setting; may be repeated."),
+    ] = None,
+) -> None:
+    """Run a broker in the foreground.
+
+    It prints one line on stdout when it is ready, logs to stderr and stops on SIGTERM or Ctrl-C.
+    """
+    given: dict[str, str | None] = {
+        "--data-dir": data_dir,
+        "--listen": listen,
+        "--advertise": advertise,
+        "--id": id,
+        "--zookeeper": zookeeper,
+        "--config": config,
+    }
+    flags: Flags = {flag: [value] for flag, value in given.items() if value is not None}
+    if set:
+        flags["--set"] = set
+    raise typer.Exit(run_broker(flags))
+
+
+app.add_typer(topics.app, name="topics")
+app.command()(produce.produce)
+app.command()(consume.consume)
+app.add_typer(groups.app, name="groups")
+app.command()(doctor.doctor)
+app.command()(demo.demo)
+app.command()(bench.bench)
+
+
+def run(words: list[str]) -> int:
+    """Run one command line; failures are printed, and the exit status is the result."""
+    try:
+        status = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leave_stdout()
+        return 1
+    return status
+
+
+def _run(words: list[str]) -> int:
+    try:
+        app(args=words, prog_name="moldau")
+    except Failure as failure:
+        show_failure(failure)
+        return 1
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0

@@ -1,0 +1,205 @@
+"""librdkafka for commands: connected or refused at once, silent, its errors put into words.
+
+librdkafka retries in the background and talks to stderr. A command wants the opposite: to know soon
+whether a broker is there, and one clear message if not. So an address is tried by TCP first, logs
+are dropped, and every `KafkaError` becomes a `Failure`.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from moldau.cli.output import Failure
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata
+
+REQUEST_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 3.0
+
+
+def silent_logger() -> logging.Logger:
+    """What librdkafka would print on stderr; what matters of it comes again as an error."""
+    logger = logging.Logger("librdkafka")
+    logger.addHandler(logging.NullHandler())
+    return logger
+
+
+def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
+    """The (host, port) pairs of `HOST:PORT[,HOST:PORT...]`; wrong usage if it is not that."""
+    found = []
+    for item in bootstrap.split(","):
+        host, colon, port = item.strip().rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise typer.BadParameter(
+                f"{item.strip()!r} is not HOST:PORT, for example 127.0.0.1:9092",
+                param_hint="--bootstrap",
+            )
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def connection_problem(host: str, port: int, timeout: float = CONNECT_TIMEOUT_S) -> str | None:
+    """Why a TCP connection cannot be made, or None when it can."""
+    try:
+        socket.create_connection((host, port), timeout=timeout).close()
+    except socket.gaierror:
+        return f"the host name {host} is not known"
+    except TimeoutError:
+        return f"no answer within {timeout:g} s"
+    except OSError as problem:
+        return (problem.strerror or str(problem)).lower()
+    return None
+
+
+def require_broker(bootstrap: str, timeout: float = CONNECT_TIMEOUT_S) -> None:
+    """Failure unless at least one of the addresses takes a connection."""
+    problems = []
+    for host, port in parse_addresses(bootstrap):
+        problem = connection_problem(host, port, timeout)
+        if problem is None:
+            return
+        problems.append(f"{host}:{port} ({problem})")
+    raise Failure(
+        f"no broker can be reached at {', '.join(problems)}",
+        "start one with `moldau broker`, or name another with --bootstrap HOST:PORT",
+    )
+
+
+def _config(bootstrap: str, **more: Any) -> dict[str, Any]:
+    """librdkafka's configuration; further settings have underscores for dots."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "moldau-cli",
+        "socket.connection.setup.timeout.ms": 5000,
+        "reconnect.backoff.max.ms": 1000,
+        "error_cb": lambda error: None,
+        **{key.replace("_", "."): value for key, value in more.items()},
+    }
+
+
+def connect_admin(bootstrap: str, timeout: float = CONNECT_TIMEOUT_S) -> AdminClient:
+    require_broker(bootstrap, timeout)
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient(_config(bootstrap), logger=silent_logger())
+
+
+def connect_producer(bootstrap: str, **config: Any) -> Producer:
+    """A producer that places keys as Java's client does and, unless told otherwise, reports only
+    failed deliveries."""
+    require_broker(bootstrap)
+    from confluent_kafka import KafkaException, Producer
+
+    defaults = {"partitioner": "murmur2_random", "delivery_report_only_error": True}
+    settings = _config(bootstrap, **defaults | config)
+    try:
+        return Producer(settings, logger=silent_logger())
+    except KafkaException as problem:
+        raise failure_of(problem.args[0]) from None
+
+
+def connect_consumer(
+    bootstrap: str, on_error: Callable[[KafkaError], None] | None = None, **config: Any
+) -> Consumer:
+    """A consumer that commits nothing by itself and, unless told otherwise, is in no group."""
+    require_broker(bootstrap)
+    from confluent_kafka import Consumer, KafkaException
+
+    defaults = {
+        "group_id": "moldau-cli",
+        "enable_auto_commit": False,
+        "enable_auto_offset_store": False,
+        "auto_offset_reset": "error",
+        # By default a consumer whose queue was full pauses for a second, however soon it is empty.
+        "fetch_queue_backoff_ms": 5,
+        # A partition that joins late waits for the fetch under way, which may have found nothing.
+        "fetch_wait_max_ms": 100,
+    }
+    settings = _config(bootstrap, **defaults | config)
+    if on_error is not None:
+        settings["error_cb"] = on_error
+    try:
+        return Consumer(settings, logger=silent_logger())
+    except KafkaException as problem:
+        raise failure_of(problem.args[0]) from None
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Turns librdkafka's exceptions inside the block into `Failure`."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as problem:
+        raise failure_of(problem.args[0]) from None
+
+
+def failure_of(error: KafkaError, topic: str = "") -> Failure:
+    """What a Kafka error means for the person at the terminal."""
+    from confluent_kafka import KafkaError
+
+    subject = f"topic {topic}: " if topic else ""
+    code = error.code()
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+        return Failure(
+            f"topic {topic or 'as named'} does not exist",
+            "see `moldau topics list`, or make it with `moldau topics create`",
+        )
+    if code == KafkaError.TOPIC_ALREADY_EXISTS:
+        return Failure(f"topic {topic} exists already", "add --if-not-exists if that is fine")
+    if code in (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._MSG_TIMED_OUT,
+    ):
+        return Failure(
+            f"{subject}the broker did not answer in time ({error.str()})",
+            "`moldau doctor` finds out where the connection ends",
+        )
+    if code == KafkaError.GROUP_ID_NOT_FOUND:
+        return Failure("there is no such group", "see `moldau groups list`")
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return Failure(
+            f"{subject}the message is too large",
+            "raise it with `moldau topics alter TOPIC --config max.message.bytes=N`",
+        )
+    return Failure(f"{subject}{error.str()} ({error.name()})")
+
+
+def cluster_metadata(
+    admin: AdminClient | Producer | Consumer, timeout: float = REQUEST_TIMEOUT_S
+) -> ClusterMetadata:
+    with failures():
+        return admin.list_topics(timeout=timeout)
+
+
+def topic_metadata(
+    client: AdminClient | Producer | Consumer, topic: str, timeout: float = REQUEST_TIMEOUT_S
+) -> TopicMetadata:
+    """The topic with its partitions; Failure when it does not exist.
+
+    Asks for all topics, because to ask for one by name may create it.
+    """
+    from confluent_kafka import KafkaError
+
+    found: TopicMetadata | None = cluster_metadata(client, timeout).topics.get(topic)
+    if found is None:
+        raise failure_of(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), topic)
+    if found.error is not None:
+        raise failure_of(found.error, topic)
+    return found
+
+
+def topic_names(bootstrap: str, timeout: float = REQUEST_TIMEOUT_S) -> list[str]:
+    admin = connect_admin(bootstrap, timeout=min(timeout, CONNECT_TIMEOUT_S))
+    return sorted(cluster_metadata(admin, timeout).topics)

@@ -1,0 +1,136 @@
+"""The command as a whole: version, colours, completion, the demo."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau import __version__
+from moldau.cli import main
+from moldau.cli.output import ProgressBar, show_table
+from moldau.testing import Broker
+
+
+def run_on_a_terminal(*words: str, **environment: str) -> str:
+    """What a person would see: the command's output on a pseudo-terminal, escapes included."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moldau", *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=clean_environment() | {"TERM": "xterm-256color"} | environment,
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while piece := os.read(ours, 65536):
+            seen += piece
+    except OSError:
+        pass  # Linux ends a pseudo-terminal with EIO, once all who had it open are gone.
+    finally:
+        os.close(ours)
+        process.wait(20)
+    return seen.decode()
+
+
+def clean_environment() -> dict[str, str]:
+    unwanted = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "MOLDAU_BOOTSTRAP")
+    return {key: value for key, value in os.environ.items() if key not in unwanted}
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"moldau {__version__}\n"
+
+
+def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explode"]) == 2
+    assert "explode" in capsys.readouterr().err
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7][0-9;]*m")
+
+
+def test_colours_are_for_terminals_without_no_color() -> None:
+    words = ("topics", "list", "--bootstrap", "127.0.0.1:1")
+    assert COLOUR.search(run_on_a_terminal(*words))
+    assert not COLOUR.search(run_on_a_terminal(*words, NO_COLOR="1"))
+    piped = subprocess.run(
+        [sys.executable, "-m", "moldau", *words],
+        capture_output=True,
+        env=clean_environment(),
+        check=False,
+    )
+    assert b"\x1b" not in piped.stdout + piped.stderr
+
+
+def complete(words: str, bootstrap: str) -> list[str]:
+    ended = subprocess.run(
+        [sys.executable, "-m", "moldau"],
+        env=clean_environment()
+        | {
+            "_MOLDAU_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+            "MOLDAU_BOOTSTRAP": bootstrap,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.stdout.split()
+
+
+def test_the_shell_completes_commands_options_and_topic_names(
+    moldau_session_broker: Broker, topic: str
+) -> None:
+    bootstrap = moldau_session_broker.bootstrap
+    assert complete("moldau to", bootstrap) == ["topics"]
+    assert "--data-dir" in complete("moldau broker --da", bootstrap)
+    assert topic in complete("moldau consume topic-", bootstrap)
+    assert complete("moldau consume topic-", "127.0.0.1:1") == []
+
+
+def test_numbers_stand_right_and_text_left_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(("NAME", "SIZE"), [("a", 5), ("longer", 1000)])
+    assert capsys.readouterr().out == "NAME    SIZE\na          5\nlonger  1000\n"
+
+
+def test_a_table_without_rows_is_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(("NAME", "SIZE"), [])
+    assert capsys.readouterr().out == "NAME  SIZE\n"
+
+
+def test_a_progress_bar_appears_only_when_work_is_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ProgressBar("Working", 10, enabled=True) as bar:
+        bar.update(5)
+    assert "Working" not in capsys.readouterr().err
+    monkeypatch.setattr("moldau.cli.output.BAR_DELAY_S", 0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with ProgressBar("Working", 10, enabled=True) as bar:
+        bar.update(5)
+    assert "Working" in capsys.readouterr().err
+    with ProgressBar("Working", 10, enabled=False) as bar:
+        bar.update(5)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_demo_tells_its_story_and_leaves_nothing(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["demo"]) == 0
+    told = capfd.readouterr().out
+    assert "orders: 5 messages delivered" in told
+    assert "anna ordered 2 coffees" in told
+    assert told.rstrip().endswith("Start your own with `moldau broker`.")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,189 @@
+"""Documentation that cannot rot: its commands are run, its tables are derived.
+
+In a `console` block a line with `$ ` is a command, and what follows is what it prints; `...` stands
+for anything. The blocks of a page are run in order, in one folder. `moldau broker` is started in
+the background, on a free port that all later commands of the page use.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from docs.generate import commands, stale_pages
+from moldau.cli import main
+from moldau.cli.app import InOrder
+from moldau.testing import Broker
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
+DOCUMENTED_ADDRESS = "127.0.0.1:9092"
+# These need a network or a clone of their own.
+NOT_RUN = ("pip install", "make ")
+
+
+@dataclass(frozen=True)
+class Command:
+    text: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Program:
+    text: str
+
+
+def steps_of(page: Path) -> Iterator[Command | Program]:
+    """What a reader would do who follows the page from top to bottom."""
+    for language, body in BLOCK.findall(page.read_text("utf-8")):
+        if language == "python":
+            yield Program(body)
+        if language == "console":
+            _, *commands = re.split(r"^\$ ", body, flags=re.MULTILINE)
+            for command in commands:
+                text, _, output = command.partition("\n")
+                if not text.startswith(NOT_RUN):
+                    yield Command(text, output)
+
+
+class Shell:
+    """A person at a terminal, with a broker in another one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = DOCUMENTED_ADDRESS
+        self.brokers: list[subprocess.Popen[str]] = []
+        bin_folder = Path(sys.executable).parent
+        self.environment = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
+        self.environment.pop("MOLDAU_BOOTSTRAP", None)
+
+    def run(self, command: str) -> str:
+        if command.startswith("moldau broker"):
+            return self._start_broker(command)
+        ended = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
+        return ended.stdout.replace(self.address, DOCUMENTED_ADDRESS)
+
+    def _start_broker(self, command: str) -> str:
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {command} --listen 127.0.0.1:0"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.brokers.append(process)
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        self.address = ready.strip().rpartition(" ")[2]
+        self.environment["MOLDAU_BOOTSTRAP"] = self.address
+        return ready.replace(self.address, DOCUMENTED_ADDRESS)
+
+    def close(self) -> None:
+        for process in self.brokers:
+            process.terminate()
+            process.communicate(timeout=20)
+            assert process.returncode == 0
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def matches(expected: str, printed: str) -> bool:
+    pattern = ".*".join(re.escape(part) for part in expected.split("..."))
+    return re.fullmatch(pattern, printed, re.DOTALL) is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_sessions_and_programs_of_a_page_do_what_it_shows(page: Path, shell: Shell) -> None:
+    for number, step in enumerate(steps_of(page)):
+        if isinstance(step, Command):
+            printed = shell.run(step.text)
+            assert not step.output or matches(step.output, printed), f"$ {step.text}\n{printed}"
+        else:
+            is_test = "def test_" in step.text
+            name = f"{'test' if is_test else 'program'}_{number}.py"
+            (shell.folder / name).write_text(step.text, encoding="utf-8")
+            runner = "-m pytest -q -p no:cacheprovider" if is_test else ""
+            shell.run(f"{sys.executable} {runner} {name}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for target, _ in LINK.findall(page.read_text("utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_generated_tables_are_up_to_date() -> None:
+    stale = [page.name for page in stale_pages()]
+    assert not stale, f"{stale} are not what the code says: run `make docs`"
+
+
+@pytest.mark.parametrize("name", [name for name, _ in commands()])
+def test_every_command_has_help_and_is_in_the_docs(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main([*name.split(), "--help"]) == 0
+    assert "Usage: moldau " + name in capsys.readouterr().out
+    assert f"### `moldau {name}" in (ROOT / "docs" / "cli.md").read_text("utf-8")
+
+
+def test_every_option_says_what_it_does() -> None:
+    for name, command in commands():
+        for parameter in command.params:
+            assert parameter.help, f"moldau {name}: {parameter.name}"
+
+
+def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    overview = capsys.readouterr().out
+    for name in InOrder.ORDER:
+        assert re.search(rf"\b{name}\b", overview)
+
+
+def test_the_files_of_a_data_folder_are_those_of_the_storage_page() -> None:
+    listing = re.search(r"^moldau-data/\n(.*?)^```", storage_page(), re.MULTILINE | re.DOTALL)
+    assert listing is not None
+    documented = {line.split()[0] for line in listing[1].splitlines()}
+    with Broker() as broker:
+        broker.create_topic("orders", index_interval_bytes=0)
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
+        for value in ("1 tea", "2 teas"):
+            producer.produce("orders", value)
+            assert producer.flush(10) == 0
+        broker.stop()
+        entries = list(broker.data_dir.rglob("*"))
+        found = {f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries}
+    assert {without_offset(name) for name in found} == {without_offset(n) for n in documented}
+
+
+def storage_page() -> str:
+    return (ROOT / "docs" / "storage.md").read_text("utf-8")
+
+
+def without_offset(name: str) -> str:
+    return re.sub(r"^\d{20}", "", name)
