@@ -1,0 +1,11 @@
+"""What can go wrong in a measurement."""
+
+from __future__ import annotations
+
+
+class BenchFailed(Exception):
+    """A process of the bench died, answered nonsense or took too long; or a count is wrong."""
+
+
+class Unavailable(Exception):
+    """A measurement cannot be taken on this machine; the text says why."""

@@ -1,0 +1,1 @@
+"""The load processes: one task each, told as JSON, answered as one line of JSON."""

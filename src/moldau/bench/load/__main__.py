@@ -1,0 +1,59 @@
+"""`python -m moldau.bench.load TASK`: do one task and print the answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from moldau.bench import tasks
+from moldau.bench.errors import BenchFailed, Unavailable
+
+
+def run(task: tasks.Task) -> msgspec.Struct:
+    # Imported here so that a process which drives a bare socket does not load librdkafka.
+    match task:
+        case tasks.Produce():
+            from moldau.bench.load.produce import produce
+
+            return produce(task)
+        case tasks.Consume():
+            from moldau.bench.load.consume import consume
+
+            return consume(task)
+        case tasks.SmallRequests():
+            from moldau.bench.load.requests import small_requests
+
+            return small_requests(task)
+        case tasks.PacedRequests():
+            from moldau.bench.load.requests import paced_requests
+
+            return paced_requests(task)
+        case tasks.ProduceStamped():
+            from moldau.bench.load.stamped import produce_stamped
+
+            return produce_stamped(task)
+        case tasks.ConsumeStamped():
+            from moldau.bench.load.stamped import consume_stamped
+
+            return consume_stamped(task)
+        case tasks.Loopback():
+            from moldau.bench.load.loopback import loopback
+
+            return loopback(task)
+
+
+def main() -> None:
+    try:
+        answer = run(msgspec.json.decode(sys.argv[1], type=tasks.Task))
+    except (BenchFailed, Unavailable) as problem:
+        sys.exit(str(problem))
+    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    sys.stdout.flush()
+    # librdkafka's threads take a second to wind down; nothing is left to lose.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Small Produce requests over a bare socket: the client costs next to nothing."""
+
+from __future__ import annotations
+
+import select
+import socket
+import sys
+import time
+
+from moldau.bench.errors import BenchFailed
+from moldau.bench.frames import produce_error, produce_request
+from moldau.bench.proc import cpu_seconds
+from moldau.bench.tasks import PacedRequests, RequestFlow, RoundTrips, SmallRequests
+
+TIMEOUT_S = 30
+# Requests per send while pipelining: a client that sends each on its own would be the limit.
+PER_SEND = 10
+
+
+class Sender:
+    """One connection that repeats one request; every answer has the length of the first."""
+
+    def __init__(self, host: str, port: int, topic: str, size: int) -> None:
+        self._socket = socket.create_connection((host, port), TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._request = produce_request(topic, size)
+        self._buffer = bytearray(1 << 20)
+        self._socket.sendall(self._request)
+        first = self._socket.recv(4, socket.MSG_WAITALL)
+        self._answer_size = 4 + int.from_bytes(first, "big")
+        first += self._socket.recv(self._answer_size - 4, socket.MSG_WAITALL)
+        code = produce_error(first, topic)
+        if code != 0:
+            raise BenchFailed(f"Produce to {topic} answered error {code}")
+        self.sent = 1
+
+    def round_trip(self) -> None:
+        self._socket.sendall(self._request)
+        self.sent += 1
+        left = self._answer_size
+        while left:
+            got = self._socket.recv_into(self._buffer, left)
+            if got == 0:
+                raise BenchFailed("the broker closed the connection")
+            left -= got
+
+    def one_at_a_time(self, seconds: float) -> int:
+        before, deadline = self.sent, time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.round_trip()
+        return self.sent - before
+
+    def pipelined(self, in_flight: int, seconds: float) -> int:
+        """Keep `in_flight` requests under way; all are answered when this returns."""
+        several = self._request * PER_SEND
+        before, deadline = self.sent, time.monotonic() + seconds
+        unanswered = 0
+        while True:
+            if time.monotonic() < deadline:
+                while unanswered + PER_SEND <= in_flight:
+                    self._socket.sendall(several)
+                    self.sent += PER_SEND
+                    unanswered += PER_SEND
+            elif unanswered == 0:
+                return self.sent - before
+            unanswered -= self._answers(1 if unanswered < PER_SEND else PER_SEND)
+
+    def _answers(self, at_least: int) -> int:
+        """Read `at_least` answers, and as many whole ones as have come with them."""
+        size = self._answer_size
+        filled = 0
+        while filled < at_least * size or filled % size:
+            room = size - filled % size if filled >= at_least * size else len(self._buffer)
+            got = self._socket.recv_into(self._buffer, min(room, len(self._buffer)))
+            if got == 0:
+                raise BenchFailed("the broker closed the connection")
+            filled += got
+        return filled // size
+
+
+def small_requests(task: SmallRequests) -> RequestFlow:
+    sender = Sender(task.host, task.port, task.topic, task.size)
+
+    def send(seconds: float) -> int:
+        if task.in_flight == 1:
+            return sender.one_at_a_time(seconds)
+        return sender.pipelined(task.in_flight, seconds)
+
+    send(task.warm_up_s)
+    broker_cpu, started = cpu_seconds(task.broker_pid), time.monotonic()
+    requests = send(task.seconds)
+    return RequestFlow(
+        requests=requests,
+        total_requests=sender.sent,
+        seconds=time.monotonic() - started,
+        broker_cpu_s=cpu_seconds(task.broker_pid) - broker_cpu,
+    )
+
+
+def paced_requests(task: PacedRequests) -> RoundTrips:
+    sender = Sender(task.host, task.port, task.topic, task.size)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sent: list[float] = []
+    took: list[float] = []
+    interval = 1 / task.rate
+    due = answered = time.monotonic()
+    while True:
+        # Also the pacing: the wait ends when the next request is due or the bench has had enough.
+        stop, _, _ = select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))
+        if stop:
+            return RoundTrips(sent, took)
+        # A request held up behind a slow one counts from when it was due: it was slow as well.
+        start = due if answered > due else time.monotonic()
+        sender.round_trip()
+        answered = time.monotonic()
+        sent.append(start)
+        took.append(answered - start)
+        due += interval

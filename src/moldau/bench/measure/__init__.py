@@ -1,0 +1,25 @@
+"""The measurements, by the name that `--only` takes; each yields rows of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from moldau.bench.measure.cold_reads import measure_cold_reads
+from moldau.bench.measure.latency import measure_latency
+from moldau.bench.measure.log_size import measure_log_size
+from moldau.bench.measure.partitions import measure_partitions
+from moldau.bench.measure.small_requests import measure_small_requests
+from moldau.bench.measure.startup import measure_startup
+from moldau.bench.measure.throughput import measure_throughput
+from moldau.bench.results import Row
+from moldau.bench.workbench import Workbench
+
+MEASUREMENTS: dict[str, Callable[[Workbench], Iterator[Row]]] = {
+    "startup": measure_startup,
+    "throughput": measure_throughput,
+    "requests": measure_small_requests,
+    "latency": measure_latency,
+    "cold": measure_cold_reads,
+    "partitions": measure_partitions,
+    "log-size": measure_log_size,
+}

@@ -1,0 +1,26 @@
+"""What the kernel knows about a process: CPU time and memory."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+_MIB = 1024 * 1024
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of all threads of a process, past and present.
+
+    The clock id is what clock_getcpuclockid(3) gives on Linux: the figure of /proc/PID/stat, in
+    nanoseconds rather than hundredths of a second.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def memory_mib(pid: int) -> tuple[float, float]:
+    """Resident memory now (VmRSS) and at its highest (VmHWM)."""
+    fields = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
+    now, highest = (int(fields[name].split()[0]) * 1024 / _MIB for name in ("VmRSS", "VmHWM"))
+    return now, highest

@@ -1,0 +1,85 @@
+"""How much of everything a run measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Amounts per sample. A sample must be long enough that starting and ending do not show."""
+
+    name: str
+    repeats: int
+    warm_memory: bool
+    throughput_bytes: int
+    small_message_bytes: int
+    loopback_s: float
+    requests_s: float
+    latency_messages: int
+    cold_bytes: int
+    hot_s: float
+    starts: int
+    partitions: int
+    partition_rounds: int
+    active_partitions: tuple[int, ...]
+    log_bytes: tuple[int, int]
+    log_slice_bytes: int
+
+
+FULL = Scale(
+    name="full",
+    repeats=5,
+    warm_memory=True,
+    throughput_bytes=2 * GB,
+    small_message_bytes=GB,
+    loopback_s=1.0,
+    requests_s=3.0,
+    latency_messages=20_000,
+    cold_bytes=3 * GB,
+    hot_s=5.0,
+    starts=11,
+    partitions=5000,
+    partition_rounds=3,
+    active_partitions=(1, 100, 5000),
+    log_bytes=(GB, 20 * GB),
+    log_slice_bytes=GB,
+)
+QUICK = Scale(
+    name="quick",
+    repeats=2,
+    warm_memory=True,
+    throughput_bytes=GB,
+    small_message_bytes=GB // 2,
+    loopback_s=0.5,
+    requests_s=1.0,
+    latency_messages=3000,
+    cold_bytes=GB // 2,
+    hot_s=1.5,
+    starts=3,
+    partitions=5000,
+    partition_rounds=1,
+    active_partitions=(1, 100, 5000),
+    log_bytes=(GB // 2, 3 * GB),
+    log_slice_bytes=GB // 2,
+)
+TINY = Scale(
+    name="tiny",
+    repeats=1,
+    warm_memory=False,
+    throughput_bytes=4_000_000,
+    small_message_bytes=1_000_000,
+    loopback_s=0.05,
+    requests_s=0.1,
+    latency_messages=200,
+    cold_bytes=4_000_000,
+    hot_s=0.2,
+    starts=1,
+    partitions=50,
+    partition_rounds=1,
+    active_partitions=(1, 10),
+    log_bytes=(2_000_000, 6_000_000),
+    log_slice_bytes=1_000_000,
+)

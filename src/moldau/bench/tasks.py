@@ -1,0 +1,125 @@
+"""What a load process is told to do, and what it answers; JSON between the processes.
+
+`broker_pid` names the process whose CPU time counts as the broker's in the timed window.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Produce(msgspec.Struct, frozen=True, tag=True):
+    """Produce `count` messages with librdkafka as fast as it goes, spread over the partitions.
+
+    Each partition in turn gets `per_turn` messages. `warm_up` messages go first, untimed.
+    """
+
+    bootstrap: str
+    topic: str
+    broker_pid: int
+    size: int
+    count: int
+    partitions: int = 1
+    per_turn: int = 10_000
+    batch_messages: int = 10_000
+    warm_up: int = 0
+
+
+class Consume(msgspec.Struct, frozen=True, tag=True):
+    """Consume `count` messages with librdkafka as fast as it goes, from one offset on."""
+
+    bootstrap: str
+    topic: str
+    broker_pid: int
+    count: int
+    offset: int = 0
+    partitions: int = 1
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """The answer to Produce and Consume: the timed window and what it cost."""
+
+    messages: int
+    seconds: float
+    broker_cpu_s: float
+    client_cpu_s: float
+    started: float
+    ended: float
+
+
+class SmallRequests(msgspec.Struct, frozen=True, tag=True):
+    """Send prebuilt Produce requests of one message for a while, `in_flight` at a time."""
+
+    host: str
+    port: int
+    topic: str
+    broker_pid: int
+    size: int
+    in_flight: int
+    seconds: float
+    warm_up_s: float
+
+
+class RequestFlow(msgspec.Struct, frozen=True):
+    requests: int
+    total_requests: int
+    seconds: float
+    broker_cpu_s: float
+
+
+class PacedRequests(msgspec.Struct, frozen=True, tag=True):
+    """Send one small Produce request at a time, `rate` a second, until standard input closes."""
+
+    host: str
+    port: int
+    topic: str
+    size: int
+    rate: int
+
+
+class RoundTrips(msgspec.Struct, frozen=True):
+    """When each request left (CLOCK_MONOTONIC), and how long its answer took."""
+
+    sent_s: list[float]
+    took_s: list[float]
+
+
+class ProduceStamped(msgspec.Struct, frozen=True, tag=True):
+    """Produce messages that carry their number and the time, `rate` a second, without linger."""
+
+    bootstrap: str
+    topic: str
+    size: int
+    rate: int
+    count: int
+
+
+class ConsumeStamped(msgspec.Struct, frozen=True, tag=True):
+    """Consume what ProduceStamped sends and note how old each message is.
+
+    Prints `ready` once it waits for messages. The first `warm_up` messages do not count.
+    """
+
+    bootstrap: str
+    topic: str
+    count: int
+    warm_up: int
+
+
+class Ages(msgspec.Struct, frozen=True):
+    seconds: list[float]
+
+
+class Loopback(msgspec.Struct, frozen=True, tag=True):
+    """Push bytes through a loopback connection to a second process for a while."""
+
+    seconds: float
+
+
+class ByteFlow(msgspec.Struct, frozen=True):
+    bytes_per_s: float
+
+
+Task = (
+    Produce | Consume | SmallRequests | PacedRequests | ProduceStamped | ConsumeStamped | Loopback
+)

@@ -1,0 +1,76 @@
+"""The measurements at the smallest scale: they run, count right, and leave nothing behind."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from moldau.bench.measure import MEASUREMENTS
+from moldau.bench.results import Row
+from moldau.bench.scale import TINY
+from moldau.bench.suite import run_suite
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /proc")
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_a_measurement_runs_at_tiny_scale_and_cleans_up(name: str, tmp_path: Path) -> None:
+    shown: list[Row] = []
+    report = run_suite(TINY, only=[name], parent=tmp_path, on_row=shown.append)
+    assert report.rows
+    assert list(report.rows) == shown
+    assert not report.skipped
+    for row in report.rows:
+        assert row.measurement == name
+        for figure in row.figures:
+            assert math.isfinite(figure.median), (row.title, figure.name)
+            assert figure.median >= 0, (row.title, figure.name)
+    assert not list(tmp_path.iterdir())
+    assert not _children_of(os.getpid(), "moldau")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_no_process_and_no_data(number: int, tmp_path: Path) -> None:
+    words = ["-m", "moldau", "bench", "--only", "latency", "--folder", str(tmp_path)]
+    # A test run in the background of a shell ignores Ctrl-C, and its children would inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    bench = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE)
+    signal.signal(signal.SIGINT, before)
+    try:
+        children = _poll(lambda: _children_of(bench.pid, "moldau.bench.load"))
+        bench.send_signal(number)
+        assert bench.wait(20) != 0
+    finally:
+        bench.kill()
+        bench.communicate()
+    assert not list(tmp_path.iterdir())
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def _poll(question: Callable[[], list[int]], timeout_s: float = 20) -> list[int]:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if answer := question():
+            return answer
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+def _children_of(pid: int, word: str) -> list[int]:
+    """Running children of a process, if one of them has `word` in its command line."""
+    found: dict[int, str] = {}
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in listing.read_text().split():
+            try:
+                found[int(child)] = Path(f"/proc/{child}/cmdline").read_text()
+            except OSError:
+                continue
+    return list(found) if any(word in line for line in found.values()) else []
