@@ -1,0 +1,132 @@
+"""The protocol of one connection, without I/O: what to send, and what came back.
+
+    greeting() -> send -> greeted(frame)      once, until greeted() is true
+    ask(api, values) -> send -> answer(asked, frame)
+
+A frame is given without its four bytes of size. Brokers answer in the order of the questions, so
+both faces keep what was asked in a queue.
+"""
+
+from __future__ import annotations
+
+from struct import error
+from typing import Any, NamedTuple
+
+from moldau.peer.errors import MalformedAnswer, Refused, UnsupportedByBroker
+from moldau.peer.fetching import FetchAnswer, FetchQuestion, decode_fetch, encode_fetch
+from moldau.wire.apis import VERSIONS, Api, is_flexible
+from moldau.wire.errors import Error
+from moldau.wire.headers import request_frame
+from moldau.wire.messages import Values, decode_response, encode_request
+from moldau.wire.primitives import INT32, MalformedRequest, skip_tags
+
+SOFTWARE = "moldau"
+# Every broker since 2.4 answers this one; older ones answer with an error and their range.
+GREETING_VERSION = 3
+
+
+class Asked(NamedTuple):
+    """A question that is under way."""
+
+    api: int
+    version: int
+    correlation_id: int
+
+
+class Dialogue:
+    """Correlation ids and versions of one connection; `address` is for messages to people."""
+
+    def __init__(self, address: str, client_id: str) -> None:
+        self.address = address
+        self.client_id = client_id
+        self._next_id = 0
+        self._greeting_version = GREETING_VERSION
+        self._versions: dict[int, tuple[int, int]] = {}
+
+    def greeting(self) -> tuple[Asked, bytes]:
+        """The first question: which versions do you speak?"""
+        values = {"client_software_name": SOFTWARE, "client_software_version": "0"}
+        return self._framed(
+            Api.API_VERSIONS,
+            self._greeting_version,
+            encode_request(Api.API_VERSIONS, self._greeting_version, values),
+        )
+
+    def greeted(self, asked: Asked, frame: memoryview) -> bool:
+        """Learns the broker's versions; False when it wants the greeting in an older version."""
+        body = self._body(asked, frame)
+        code = int.from_bytes(body[:2], "big", signed=True)
+        # KIP-511: a version that the broker does not know is answered in version 0, which not
+        # every peer takes to heart; so the rest of such an answer is not looked at.
+        if code == Error.UNSUPPORTED_VERSION and asked.version > 0:
+            self._greeting_version = 0
+            return False
+        if code != Error.NONE:
+            raise Refused(code, f"{self.address} refused the greeting")
+        response = self._decoded(Api.API_VERSIONS, asked.version, body)
+        self._versions = {
+            int(entry.api_key): (int(entry.min_version), int(entry.max_version))
+            for entry in response.api_keys
+        }
+        return True
+
+    def version_of(self, api: Api, at_most: int | None = None) -> int:
+        """The newest version that both sides speak; UnsupportedByBroker if there is none."""
+        ours = VERSIONS[api]
+        low, high = self._versions.get(api, (0, -1))
+        version = min(ours.last if at_most is None else min(ours.last, at_most), high)
+        if version < max(ours.first, low):
+            theirs = f"v{low} to v{high}" if high >= 0 else "in no version"
+            raise UnsupportedByBroker(
+                self.address, api.name, f"v{ours.first} to v{ours.last}", theirs
+            )
+        return version
+
+    def ask(self, api: Api, values: Values, at_most: int | None = None) -> tuple[Asked, bytes]:
+        """A question of the newest common version, with those of `values` that it has."""
+        version = self.version_of(api, at_most)
+        return self._framed(api, version, encode_request(api, version, values))
+
+    def answer(self, asked: Asked, frame: memoryview) -> Any:
+        """kio's object of the answer; MalformedAnswer where the bytes are not one."""
+        return self._decoded(asked.api, asked.version, self._body(asked, frame))
+
+    def ask_fetch(self, question: FetchQuestion) -> tuple[Asked, bytes]:
+        # Topics are named by id from v13 on, which needs ids for all of them.
+        has_ids = all(wanted.topic_id is not None for wanted in question.wanted)
+        version = self.version_of(Api.FETCH, None if has_ids else 12)
+        return self._framed(Api.FETCH, version, encode_fetch(version, question))
+
+    def fetched(self, asked: Asked, frame: memoryview) -> FetchAnswer:
+        """The answer to a fetch; its records are views of `frame`."""
+        body = self._body(asked, frame)
+        try:
+            return decode_fetch(asked.version, body)
+        except MalformedRequest as reason:
+            raise MalformedAnswer(self.address, f"not an answer to Fetch: {reason}") from None
+
+    def _framed(self, api: int, version: int, body: bytes) -> tuple[Asked, bytes]:
+        self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
+        asked = Asked(api, version, self._next_id)
+        return asked, request_frame(api, version, self._next_id, self.client_id, body)
+
+    def _body(self, asked: Asked, frame: memoryview) -> memoryview:
+        try:
+            (correlation_id,) = INT32.unpack_from(frame)
+            position = 4
+            if asked.api != Api.API_VERSIONS and is_flexible(asked.api, asked.version):
+                position = skip_tags(frame, position)
+        except (error, IndexError, MalformedRequest):
+            reason = f"{len(frame)} bytes are no answer"
+            raise MalformedAnswer(self.address, reason) from None
+        if correlation_id != asked.correlation_id:
+            reason = f"it answered question {correlation_id} instead of {asked.correlation_id}"
+            raise MalformedAnswer(self.address, reason)
+        return frame[position:]
+
+    def _decoded(self, api: int, version: int, body: memoryview) -> Any:
+        try:
+            # Copied, since kio's objects keep views, and the buffer is used again.
+            return decode_response(api, version, memoryview(bytes(body)))
+        except MalformedRequest as reason:
+            raise MalformedAnswer(self.address, str(reason)) from None

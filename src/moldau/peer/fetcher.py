@@ -1,0 +1,156 @@
+"""Reads one partition from its leader, through leader changes and restarts of brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from moldau.peer.cluster import EARLIEST, LATEST, Cluster
+from moldau.peer.connection import Connection
+from moldau.peer.dialogue import Asked
+from moldau.peer.errors import (
+    RETRIABLE,
+    ConnectionLost,
+    OffsetOutOfRange,
+    PeerError,
+    Refused,
+    TopicRecreated,
+    UnknownTopic,
+    Unreachable,
+)
+from moldau.peer.fetching import FetchedPartition, FetchQuestion, Wanted
+from moldau.peer.retries import attempts
+from moldau.wire.errors import Error
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """What one fetch asks for, under Kafka's names."""
+
+    max_bytes: int = 8 << 20  # max.partition.fetch.bytes
+    max_wait_ms: int = 500  # fetch.max.wait.ms
+    min_bytes: int = 1  # fetch.min.bytes
+    read_committed: bool = False  # isolation.level
+
+
+class PartitionFetcher:
+    """Fetches of one partition. With a `topic_id`, a recreated topic is TopicRecreated.
+
+    `ask_ahead` sends the next fetch before the last answer is worked through, so that broker and
+    caller work at the same time. The records of an answer are valid until the next `fetch`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        partition: int,
+        topic_id: UUID | None = None,
+        settings: FetchSettings | None = None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.settings = settings or FetchSettings()
+        self._cluster = cluster
+        self._expected_id = topic_id
+        self._topic_id: UUID | None = None
+        self._epoch = -1
+        self._leader: Connection | None = None
+        self._ahead: tuple[int, Asked] | None = None
+
+    def close(self) -> None:
+        """Gives the connection back, or closes it when an answer is still to come."""
+        if self._leader is not None and self._leader.unanswered:
+            self._leader.close()
+        self._leader = self._ahead = None
+
+    def ask_ahead(self, offset: int) -> None:
+        """Send the fetch at `offset` now; a failure shows in the `fetch` that follows."""
+        if self._ahead is None and self._leader is not None:
+            try:
+                self._ahead = (offset, self._send(self._leader, offset))
+            except ConnectionLost:
+                self.close()
+
+    def fetch(self, offset: int) -> FetchedPartition:
+        """What the leader has from `offset` on; no records when none came in `max_wait_ms`.
+
+        Raises OffsetOutOfRange, TopicRecreated, UnknownTopic, or what was wrong last when it
+        could not be had within `retry_within_s`.
+        """
+        tries = attempts(self._cluster.settings)
+        while True:
+            last: PeerError
+            try:
+                fetched = self._fetch_once(offset)
+                if fetched.error == Error.NONE:
+                    return fetched
+                self.close()
+                if fetched.error == Error.OFFSET_OUT_OF_RANGE:
+                    self._check_range(offset)
+                last = Refused(fetched.error, f"fetch of {self.topic}-{self.partition}")
+                if fetched.error not in RETRIABLE | {Error.OFFSET_OUT_OF_RANGE}:
+                    raise last
+            except (ConnectionLost, Unreachable) as problem:
+                self.close()
+                last = problem
+            except Refused as problem:
+                self.close()
+                if not problem.is_retriable:
+                    raise
+                last = problem
+            if isinstance(last, UnknownTopic):
+                tries.within_s = self._cluster.settings.unknown_topic_within_s
+            if not tries.pause():
+                if isinstance(last, Unreachable):
+                    raise Unreachable(last.tried, tries.within_s)
+                raise last
+
+    def _fetch_once(self, offset: int) -> FetchedPartition:
+        if self._ahead is not None and self._ahead[0] != offset:
+            self.close()
+        connection = self._leader or self._find_leader()
+        if self._ahead is not None:
+            asked, self._ahead = self._ahead[1], None
+        else:
+            asked = self._send(connection, offset)
+        answer = connection.receive_fetch(asked)
+        if answer.error != Error.NONE:
+            raise Refused(answer.error, f"fetch from {connection.address}")
+        if len(answer.partitions) != 1:
+            raise ConnectionLost(connection.address, "it answered for other partitions")
+        return answer.partitions[0]
+
+    def _send(self, connection: Connection, offset: int) -> Asked:
+        settings = self.settings
+        wanted = Wanted(
+            self.topic, self._topic_id, self.partition, offset, settings.max_bytes, self._epoch
+        )
+        question = FetchQuestion(
+            (wanted,),
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            read_committed=settings.read_committed,
+        )
+        return connection.send_fetch(question)
+
+    def _find_leader(self) -> Connection:
+        node, epoch, view = self._cluster.leader_of(self.topic, self.partition)
+        found = view.topics[self.topic].id
+        if None not in (found, self._expected_id) and found != self._expected_id:
+            assert found is not None
+            assert self._expected_id is not None
+            raise TopicRecreated(self.topic, self._expected_id, found)
+        self._topic_id, self._epoch = found, epoch
+        self._leader = self._cluster.to(node)
+        return self._leader
+
+    def _check_range(self, offset: int) -> None:
+        key = (self.topic, self.partition)
+        read_committed = self.settings.read_committed
+        start = self._cluster.list_offsets({key: EARLIEST})[key].offset
+        end = self._cluster.list_offsets({key: LATEST}, read_committed=read_committed)[key].offset
+        # Retention may have moved on, or a new leader may have caught up, since the fetch.
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(self.topic, self.partition, offset, start, end)

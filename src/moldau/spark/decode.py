@@ -1,0 +1,194 @@
+"""Record batches to Arrow: only the columns that are asked for, a few megabytes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from moldau.records.batch import (
+    APPEND_TIME_BIT,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER_SIZE,
+    SMALLEST_RECORD,
+    TRANSACTIONAL_BIT,
+    CorruptBatch,
+    InvalidRecord,
+)
+from moldau.records.compression import Codec, decompress
+from moldau.records.record import MAX_DECOMPRESSED, read_end_marker
+from moldau.spark import kernels
+from moldau.spark.arrow import Columns
+from moldau.spark.kernels import Bytes, Ints
+
+# Small enough for the processor's cache, large enough to spread the cost of a batch.
+TARGET_BYTES = 4 << 20
+
+_WRONG = {
+    kernels.BAD_MAGIC: "a batch is not in the format v2 (magic 2)",
+    kernels.BAD_LENGTH: "the length of a batch is wrong",
+    kernels.BAD_RECORD: "a record's lengths do not fit its bytes",
+    kernels.BAD_OFFSET: "a record's offset lies outside its batch",
+    kernels.BAD_TIME: "a record's timestamp is not a time",
+    kernels.BAD_HEADER: "a record's headers do not fit its bytes",
+    kernels.NO_ROOM: "a batch has more records than it says",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The whole batches of a buffer: where they lie and what their headers say."""
+
+    buffer: memoryview
+    table: Ints
+
+    @property
+    def next_offset(self) -> int | None:
+        """The offset after the last whole batch; None if there is none."""
+        if not len(self.table):
+            return None
+        last = self.table[-1]
+        return int(last[kernels.BASE_OFFSET]) + int(last[kernels.LAST_DELTA]) + 1
+
+
+def scan(buffer: memoryview) -> Scan:
+    """Finds the batches; one that is cut short at the end, as brokers may send it, is left out.
+
+    InvalidRecord or CorruptBatch when something else than batches lies there.
+    """
+    array = _array(buffer)
+    table: Ints = np.empty((kernels.count_batches(array), kernels.TABLE_WIDTH), np.int64)
+    status = kernels.scan_batches(array, table)
+    if status == kernels.BAD_MAGIC:
+        raise InvalidRecord(_WRONG[status])
+    if status != kernels.OK or (table[:, kernels.LAST_DELTA] < 0).any():
+        raise CorruptBatch(_WRONG[kernels.BAD_LENGTH])
+    return Scan(buffer, table)
+
+
+def _array(buffer: bytes | bytearray | memoryview) -> Bytes:
+    return np.frombuffer(buffer, np.uint8) if len(buffer) else np.empty(0, np.uint8)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Sections that lie in one buffer."""
+
+    buffer: Bytes
+    sections: list[tuple[int, ...]]
+
+
+class Decoder:
+    """Makes Arrow batches of `columns` (in that order) from one partition's record batches.
+
+    Control batches are left out, and so are the batches of aborted transactions when a list of
+    those is given. Batches end where about `target_bytes` are full, so memory does not depend on
+    how much is read; a single record batch is never split.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        topic: str,
+        partition: int,
+        *,
+        check_crcs: bool = True,
+        max_decompressed: int = MAX_DECOMPRESSED,
+        target_bytes: int = TARGET_BYTES,
+    ) -> None:
+        self._columns = Columns(columns, topic, partition)
+        self._check_crcs = check_crcs
+        self._max_decompressed = max_decompressed
+        self._target_bytes = target_bytes
+        self._name = f"{topic}-{partition}"
+
+    def decode(
+        self, scan: Scan, first: int, until: int, aborted: Sequence[tuple[int, int]] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """The records with `first <= offset < until`; an empty Arrow batch is not yielded."""
+        array = _array(scan.buffer)
+        runs: list[_Run] = []
+        size = rows = 0
+        for position, length, count, section in self._data_batches(scan, first, until, aborted):
+            codec = section[-1]
+            if codec == Codec.NONE:
+                if not runs or runs[-1].buffer is not array:
+                    runs.append(_Run(array, []))
+                start, end = position + HEADER_SIZE, position + length
+            else:
+                section_bytes = scan.buffer[position + HEADER_SIZE : position + length]
+                body = _array(decompress(Codec.of(codec), section_bytes, self._max_decompressed))
+                runs.append(_Run(body, []))
+                start, end = 0, len(body)
+            if count * SMALLEST_RECORD > end - start:
+                raise self._wrong(f"{count} records cannot lie in {end - start} bytes", section[0])
+            runs[-1].sections.append((start, end, count, *section[:-1]))
+            size += end - start
+            rows += count
+            if size >= self._target_bytes:
+                yield from self._flush(runs, rows, size, first, until)
+                runs, size, rows = [], 0, 0
+        yield from self._flush(runs, rows, size, first, until)
+
+    def _data_batches(
+        self, scan: Scan, first: int, until: int, aborted: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, int, int, tuple[int, ...]]]:
+        """Position, length, count and the rest of a section, with the codec as the last."""
+        pending = sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        rolled_back: set[int] = set()
+        for row in scan.table.tolist():
+            position, length, base, span, attributes, first_time, last_time, *rest = row
+            producer, count, crc = rest
+            if base >= until:
+                return
+            last = base + span
+            while pending and pending[-1][1] <= last:
+                rolled_back.add(pending.pop()[0])
+            if last < first and not attributes & CONTROL_BIT:
+                continue
+            if self._check_crcs:
+                actual = crc32c(scan.buffer[position + CRC_START : position + length])
+                if actual != crc:
+                    raise CorruptBatch(f"{self._name}: wrong CRC of the batch at offset {base}")
+            if attributes & CONTROL_BIT:
+                if producer in rolled_back:
+                    marker = read_end_marker(scan.buffer, position)
+                    if marker is not None and not marker.commits:
+                        rolled_back.discard(producer)
+                continue
+            if attributes & TRANSACTIONAL_BIT and producer in rolled_back:
+                continue
+            if not 0 <= count <= span + 1:
+                raise self._wrong(f"{count} records over {span + 1} offsets", base)
+            uses_append_time = int(bool(attributes & APPEND_TIME_BIT))
+            codec = attributes & CODEC_MASK
+            yield (
+                position,
+                length,
+                count,
+                (base, span, first_time, last_time, uses_append_time, codec),
+            )
+
+    def _flush(
+        self, runs: list[_Run], rows: int, size: int, first: int, until: int
+    ) -> Iterator[pa.RecordBatch]:
+        if not rows:
+            return
+        self._columns.begin(rows, size)
+        for run in runs:
+            sections: Ints = np.array(run.sections, np.int64)
+            status = self._columns.append(run.buffer, sections, first, until)
+            if status != kernels.OK:
+                bad = run.sections[self._columns.bad_section]
+                raise self._wrong(_WRONG[status], bad[kernels.FIRST_OFFSET])
+        batch = self._columns.finish()
+        if batch.num_rows:
+            yield batch
+
+    def _wrong(self, what: str, base_offset: int) -> InvalidRecord:
+        return InvalidRecord(f"{self._name}: {what}, in the batch at offset {base_offset}")

@@ -1,0 +1,47 @@
+"""What the driver finds out: the partitions of a subscription, and their ends."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from uuid import UUID
+
+from moldau.peer.cluster import Cluster, TopicPartition
+from moldau.peer.errors import Refused
+from moldau.peer.view import TopicView
+from moldau.spark.source_options import Subscription
+from moldau.wire.errors import Error
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The partitions that a subscription stands for now, and the ids of their topics."""
+
+    partitions: tuple[TopicPartition, ...]
+    ids: dict[str, UUID | None]
+
+
+def look_up(cluster: Cluster, subscription: Subscription) -> Subscribed:
+    """Asks the cluster; UnknownTopic for a topic that is named and not there."""
+    topics: dict[str, TopicView]
+    if subscription.pattern is not None:
+        matches = re.compile(subscription.pattern).fullmatch
+        topics = {
+            name: topic
+            for name, topic in cluster.metadata().topics.items()
+            if matches(name) and not topic.is_internal
+        }
+    else:
+        named = subscription.topics or [topic for topic, _ in subscription.assigned]
+        topics = cluster.metadata(dict.fromkeys(named)).topics
+    for topic in topics.values():
+        topic.check()
+    found = tuple(
+        (name, index) for name in sorted(topics) for index in sorted(topics[name].leaders)
+    )
+    if subscription.assigned:
+        for name, index in subscription.assigned:
+            if (name, index) not in found:
+                raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"assign: {name}-{index}")
+        found = subscription.assigned
+    return Subscribed(found, {name: topic.id for name, topic in topics.items()})

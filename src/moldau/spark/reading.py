@@ -1,0 +1,105 @@
+"""What a task does: fetch its range from the leader and hand on Arrow batches, chunk by chunk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from moldau.peer.errors import OffsetOutOfRange, TopicRecreated, UnknownTopic
+from moldau.peer.fetcher import PartitionFetcher
+from moldau.peer.fetching import FetchedPartition
+from moldau.records.batch import HEADER_SIZE, CorruptBatch
+from moldau.spark.decode import Decoder, scan
+from moldau.spark.errors import ReadStalled, lost_range, report_loss
+from moldau.spark.pool import borrowed
+from moldau.spark.ranges import OffsetRange
+from moldau.spark.source_options import ReadSettings
+
+
+def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """The records of a range, in order, in memory that does not grow with it.
+
+    Leader changes and restarts of brokers are waited out. Offsets that compaction removed are
+    passed over, as nothing was lost that the topic promises to keep; offsets before the start of
+    the log are reported, with the range.
+    """
+    # The driver may say at once that it reaches no broker; a task rather waits for a restart.
+    peer = replace(settings.peer, reach_within_s=settings.peer.retry_within_s)
+    settings = replace(settings, peer=peer)
+    with borrowed(settings) as cluster:
+        fetcher = PartitionFetcher(
+            cluster, wanted.topic, wanted.partition, wanted.topic_id, settings.fetch
+        )
+        try:
+            yield from _read(fetcher, wanted, settings)
+        finally:
+            fetcher.close()
+
+
+def _read(
+    fetcher: PartitionFetcher, wanted: OffsetRange, settings: ReadSettings
+) -> Iterator[pa.RecordBatch]:
+    decoder = Decoder(
+        settings.columns, wanted.topic, wanted.partition, check_crcs=settings.check_crcs
+    )
+    position = wanted.start
+    moved = time.monotonic()
+    while position < wanted.end:
+        try:
+            fetched = fetcher.fetch(position)
+        except OffsetOutOfRange as gap:
+            position = _after_gap(gap, wanted, settings)
+            continue
+        except (TopicRecreated, UnknownTopic) as gone:
+            what = lost_range(wanted.topic, wanted.partition, position, wanted.end, str(gone))
+            report_loss(what, settings.fail_on_data_loss)
+            return
+        scanned = scan(fetched.records)
+        following = scanned.next_offset
+        if following is None and len(fetched.records) >= HEADER_SIZE:
+            raise CorruptBatch(
+                f"{wanted.topic}-{wanted.partition}: the broker cut short the batch at {position}"
+            )
+        if following is None or following <= position:
+            if time.monotonic() - moved > settings.stalled_after_s:
+                _stalled(fetched, wanted, position, settings)
+                return
+            continue
+        if following < wanted.end:
+            fetcher.ask_ahead(following)
+        yield from decoder.decode(scanned, position, wanted.end, fetched.aborted)
+        position = following
+        # Not before the batches were taken: the time that Spark needs is not ours.
+        moved = time.monotonic()
+
+
+def _after_gap(gap: OffsetOutOfRange, wanted: OffsetRange, settings: ReadSettings) -> int:
+    """Where to go on after offsets that are not there; raises if that is what is wanted."""
+    if gap.offset < gap.log_start:
+        end = min(gap.log_start, wanted.end)
+        why = f"deleted by retention or on request: the log starts at {gap.log_start} now"
+    else:
+        end = wanted.end
+        why = f"although they were there when the query was planned: the log ends at {gap.log_end}"
+    what = lost_range(wanted.topic, wanted.partition, gap.offset, end, why)
+    report_loss(what, settings.fail_on_data_loss)
+    return end
+
+
+def _stalled(
+    fetched: FetchedPartition, wanted: OffsetRange, position: int, settings: ReadSettings
+) -> None:
+    readable = fetched.last_stable if settings.fetch.read_committed else fetched.high_watermark
+    if readable <= position:
+        why = f"although they were there when the query was planned: the log ends at {readable}"
+        what = lost_range(wanted.topic, wanted.partition, position, wanted.end, why)
+        report_loss(what, settings.fail_on_data_loss)
+        return
+    raise ReadStalled(
+        f"{wanted.topic}-{wanted.partition}: no records from offset {position} on for "
+        f"{settings.stalled_after_s:g} s (kafkaConsumer.pollTimeoutMs), though it has up to "
+        f"{readable}"
+    )

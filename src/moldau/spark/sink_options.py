@@ -1,0 +1,116 @@
+"""The options and columns of the sink, as Spark's own Kafka sink has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from moldau.peer.view import parse_bootstrap
+from moldau.spark.errors import OptionError
+from moldau.spark.options import BOOTSTRAP, Options
+
+KNOWN = ("topic", BOOTSTRAP)
+# What Spark itself puts among the options of a streaming sink.
+OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
+
+_SERIALIZED = "keys and values are written as the bytes or strings that they are"
+REFUSED = {
+    "kafka.key.serializer": _SERIALIZED,
+    "kafka.value.serializer": _SERIALIZED,
+    "kafka.partitioner.class": "give a column 'partition' to choose partitions yourself",
+    "kafka.transactional.id": "the sink writes at least once, without transactions",
+    "kafka.interceptor.classes": "it is for Java",
+    "subscribe": "it is for reading; the topic to write to is named by 'topic'",
+}
+
+# Kafka's names for settings that librdkafka has under another name.
+_TRANSLATED = {"max.request.size": "message.max.bytes"}
+
+_HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+_TYPES: dict[str, tuple[DataType, ...]] = {
+    "topic": (StringType(),),
+    "key": (StringType(), BinaryType()),
+    "value": (StringType(), BinaryType()),
+    "headers": (_HEADERS,),
+    "partition": (IntegerType(),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What a writing task needs; goes to the executors. `columns` are those of the data, in order.
+
+    With a `topic`, all records go there and the column of that name is not looked at.
+    """
+
+    topic: str | None
+    columns: tuple[str, ...]
+    producer: tuple[tuple[str, str | bool], ...]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], schema: StructType) -> SinkOptions:
+        # Which settings there are is for librdkafka to say, when the producer is made.
+        settings = [name for name in given if name.startswith("kafka.")]
+        options = Options(given, (*KNOWN, *OF_SPARK, *settings), REFUSED)
+        try:
+            parse_bootstrap(options.required(BOOTSTRAP))
+        except OptionError:
+            raise
+        except ValueError as reason:
+            raise OptionError(f"{BOOTSTRAP}: {reason}") from None
+        topic = options.text("topic") or None
+        _check_columns(schema, topic)
+        return cls(topic, tuple(schema.fieldNames()), tuple(_producer_settings(options).items()))
+
+
+def _producer_settings(options: Options) -> dict[str, str | bool]:
+    given = options.under("kafka.")
+    settings: dict[str, str | bool] = {
+        "enable.idempotence": "true",
+        # A key lands on the partition where Java's client would put it.
+        "partitioner": "murmur2_random",
+        "delivery.timeout.ms": "120000",
+        "queue.buffering.max.kbytes": str(32 << 10),
+        "client.id": "moldau-spark",
+        # Successes are counted by flush(); a call into Python for each would halve the speed.
+        "delivery.report.only.error": True,
+    }
+    memory = options.number("kafka.buffer.memory", least=1024)
+    if memory is not None:
+        settings["queue.buffering.max.kbytes"] = str(memory // 1024)
+        del given["buffer.memory"]
+    return settings | {_TRANSLATED.get(name, name): value for name, value in given.items()}
+
+
+def _check_columns(schema: StructType, topic: str | None) -> None:
+    fields = {field.name: field.dataType for field in schema.fields}
+    if "value" not in fields:
+        raise OptionError(f"there is no column 'value' to write, only {', '.join(fields)}")
+    if topic is None and "topic" not in fields:
+        raise OptionError("name the topic in the option 'topic', or give a column 'topic'")
+    unknown = sorted(set(fields) - set(_TYPES))
+    if unknown:
+        raise OptionError(
+            f"column {unknown[0]!r} cannot be written; a topic takes {', '.join(_TYPES)}"
+        )
+    for name, kind in fields.items():
+        if not any(_same(kind, allowed) for allowed in _TYPES[name]):
+            allowed = " or ".join(each.simpleString() for each in _TYPES[name])
+            raise OptionError(f"column {name!r} is {kind.simpleString()}, but must be {allowed}")
+
+
+def _same(one: DataType, other: DataType) -> bool:
+    """Whether two types are alike but for what may be null."""
+    return one.simpleString() == other.simpleString()

@@ -1,0 +1,38 @@
+"""Peers that are not brokers: a listener that says what a test wants it to say."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def listener(serve: Callable[[socket.socket], None]) -> Iterator[tuple[str, int]]:
+    """Runs `serve` on every connection to the address, one after another."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    try:
+                        serve(connection)
+                    except OSError:
+                        pass
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield server.getsockname()
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+def read_frame(connection: socket.socket) -> bytes:
+    """One request, without its size."""
+    size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+    return connection.recv(size, socket.MSG_WAITALL)

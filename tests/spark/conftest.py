@@ -1,0 +1,35 @@
+"""What needs Spark is skipped where the extra is not installed, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MISSING = [name for name in ("pyspark", "pyarrow", "numba") if find_spec(name) is None]
+
+# test_extra.py stays, and says that the others were left out.
+collect_ignore_glob = ["test_[!e]*.py"] if MISSING else []
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A small real Spark, started once a module: a second start in one process is quick."""
+    from moldau.spark import session
+
+    spark = session(
+        "test",
+        master="local[2]",
+        config={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "512m",
+            "spark.sql.session.timeZone": "UTC",
+        },
+    )
+    yield spark
+    spark.stop()

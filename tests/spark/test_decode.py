@@ -1,0 +1,239 @@
+"""Record batches to Arrow: the same as the plain decoder says, and unmoved by hostile bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moldau.records.batch import BatchError, CorruptBatch, InvalidRecord, check_batch
+from moldau.records.compression import Codec
+from moldau.records.record import Record, assemble, build_batch, build_end_marker, records_of
+from moldau.spark import kernels
+from moldau.spark.arrow import arrow_schema
+from moldau.spark.decode import Decoder, scan
+from moldau.spark.names import ALL, WITHOUT_HEADERS
+from tests.spark.batches import as_row, record_lists, select
+
+FOREVER = 1 << 62
+
+
+def decoded(
+    data: bytes | bytearray,
+    columns: tuple[str, ...] = ALL,
+    first: int = 0,
+    until: int = FOREVER,
+    aborted: tuple[tuple[int, int], ...] = (),
+    **options: Any,
+) -> list[dict[str, Any]]:
+    decoder = Decoder(columns, "orders", 3, **options)
+    rows: list[dict[str, Any]] = []
+    for batch in decoder.decode(scan(memoryview(data)), first, until, aborted):
+        batch.validate(full=True)
+        assert batch.num_rows
+        assert batch.schema == arrow_schema(columns)
+        rows += batch.to_pylist()
+    return rows
+
+
+@given(
+    records=record_lists(),
+    codec=st.sampled_from(Codec),
+    columns=st.permutations(ALL).flatmap(
+        lambda names: st.integers(1, len(names)).map(lambda count: tuple(names[:count]))
+    ),
+    append_time=st.none() | st.integers(0, 4_000_000_000_000),
+    first=st.integers(0, 15),
+    length=st.integers(0, 30),
+)
+def test_records_become_the_rows_that_they_are(
+    records: list[Record],
+    codec: Codec,
+    columns: tuple[str, ...],
+    append_time: int | None,
+    first: int,
+    length: int,
+) -> None:
+    data = build_batch(records, codec, append_time_ms=append_time)
+    expected = [
+        as_row(record, "orders", 3, append_time)
+        for record in records
+        if first <= record.offset < first + length
+    ]
+    assert decoded(data, columns, first, first + length) == select(expected, columns)
+
+
+@given(st.lists(st.tuples(record_lists(), st.sampled_from(Codec)), max_size=5), st.integers(1, 300))
+def test_many_batches_of_mixed_codecs_keep_their_order_whatever_the_size_of_a_chunk(
+    groups: list[tuple[list[Record], Codec]], target_bytes: int
+) -> None:
+    data, expected, base = bytearray(), [], 0
+    for records, codec in groups:
+        moved = [record._replace(offset=record.offset + base) for record in records]
+        data += build_batch(moved, codec)
+        expected += [as_row(record, "orders", 3) for record in moved]
+        base = moved[-1].offset + 1
+    assert decoded(data, target_bytes=target_bytes) == expected
+    assert scan(memoryview(data)).next_offset == (base if groups else None)
+
+
+def test_a_batch_that_is_cut_short_at_the_end_is_left_for_the_next_fetch() -> None:
+    whole = build_batch([Record(0, 0, None, b"a")])
+    for size in range(len(whole)):
+        found = scan(memoryview(whole + whole[:size]))
+        assert len(found.table) == 1
+        assert found.next_offset == 1
+
+
+def test_control_batches_and_emptied_batches_give_no_rows_but_count_as_offsets() -> None:
+    marker = build_end_marker(
+        commits=True, coordinator_epoch=0, producer_id=7, producer_epoch=0, timestamp=0
+    )
+    marker[:8] = (1).to_bytes(8, "big")
+    emptied = build_batch([], base_offset=2, last_offset_delta=5)
+    data = build_batch([Record(0, 0, None, b"a")]) + marker + emptied
+    assert [row["offset"] for row in decoded(data)] == [0]
+    assert scan(memoryview(data)).next_offset == 8
+
+
+def transactional(offset: int, producer_id: int) -> bytearray:
+    record = Record(offset, 0, None, b"%d" % offset)
+    return build_batch([record], producer_id=producer_id, producer_epoch=0, is_transactional=True)
+
+
+def marked(offset: int, producer_id: int, commits: bool) -> bytearray:
+    marker = build_end_marker(
+        commits=commits, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0, timestamp=0
+    )
+    marker[:8] = offset.to_bytes(8, "big")
+    return marker
+
+
+def test_what_an_aborted_transaction_wrote_is_left_out() -> None:
+    data = (
+        transactional(0, 7)
+        + transactional(1, 8)
+        + marked(2, 7, commits=False)
+        + transactional(3, 7)
+        + marked(4, 7, commits=True)
+        + marked(5, 8, commits=True)
+        + build_batch([Record(6, 0, None, b"plain")])
+    )
+    assert [row["offset"] for row in decoded(data)] == [0, 1, 3, 6]
+    assert [row["offset"] for row in decoded(data, aborted=((7, 0),))] == [1, 3, 6]
+    # A range may begin after the aborted records, yet before the marker that ends them.
+    assert [row["offset"] for row in decoded(data, first=3, aborted=((7, 0),))] == [3, 6]
+
+
+def test_header_names_that_are_no_text_are_replaced_as_java_does() -> None:
+    data = build_batch([Record(0, 0, None, b"", [("ab", b"x")])])
+    position = bytes(data).index(b"ab")
+    data[position] = 0xFF
+    (row,) = decoded(data, check_crcs=False)
+    assert row["headers"] == [{"key": "\ufffdb", "value": b"x"}]
+
+
+def test_a_wrong_crc_is_noticed_unless_nobody_wants_to_know() -> None:
+    data = build_batch([Record(5, 0, None, b"abc")])
+    data[-2] ^= 1
+    with pytest.raises(CorruptBatch, match="orders-3: wrong CRC of the batch at offset 5"):
+        decoded(data)
+    assert len(decoded(data, check_crcs=False)) == 1
+
+
+def test_old_formats_are_refused_by_name() -> None:
+    data = build_batch([Record(0, 0, None, b"abc")])
+    data[16] = 1
+    with pytest.raises(InvalidRecord, match="magic 2"):
+        decoded(data)
+
+
+def test_a_decompression_bomb_costs_its_cap_at_most() -> None:
+    data = build_batch([Record(0, 0, None, bytes(10_000_000))], Codec.ZSTD)
+    with pytest.raises(BatchError, match="exceeds the limit"):
+        decoded(data, max_decompressed=100_000)
+
+
+def test_a_timestamp_that_is_no_time_is_refused() -> None:
+    data = build_batch([Record(0, 1 << 62, None, b"")])
+    with pytest.raises(InvalidRecord, match="not a time"):
+        decoded(data)
+
+
+@settings(max_examples=600)
+@given(st.data())
+def test_damaged_records_are_decoded_as_the_plain_decoder_does_or_refused(
+    data: st.DataObject,
+) -> None:
+    codec = data.draw(st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4, Codec.SNAPPY]))
+    batch = build_batch(data.draw(record_lists()), codec)
+    for _ in range(data.draw(st.integers(1, 4))):
+        batch[data.draw(st.integers(17, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        rows = decoded(batch, check_crcs=False)
+    except (BatchError, OverflowError, ValueError):
+        return
+    # What was taken must be what the bytes say; the CRC is put right for the plain decoder.
+    try:
+        header = check_batch(batch, from_producer=False)
+        plain = list(records_of(assemble(header, batch[61:])))
+    except (BatchError, UnicodeDecodeError):
+        return
+    if not header.is_control:
+        assert [row["offset"] for row in rows] == [record.offset for record in plain]
+
+
+@settings(max_examples=800)
+@given(st.binary(max_size=400), st.integers(-5, 500), st.integers(-5, 500), st.integers(-3, 100))
+def test_the_kernel_never_leaves_its_buffers(data: bytes, start: int, end: int, rows: int) -> None:
+    """Guard bytes around every output, and sections that lie about where they are."""
+    size = max(end - start, 0) if 0 <= start <= end <= len(data) else len(data)
+    rows = min(rows, size // 7)
+    guard = 64
+
+    def room(count: int, kind: type[np.generic]) -> Any:
+        array = np.full(count + guard, 77, kind)
+        return array[: max(count, 0)], array
+
+    outputs = {}
+    for name, count, kind in (
+        ("offsets", max(rows, 0), np.int64), ("times", max(rows, 0), np.int64),
+        ("types", max(rows, 0), np.int32),
+        ("key_ends", max(rows, 0) + 1, np.int32), ("key_data", size, np.uint8),
+        ("key_there", max(rows, 0), np.uint8),
+        ("value_ends", max(rows, 0) + 1, np.int32), ("value_data", size, np.uint8),
+        ("value_there", max(rows, 0), np.uint8),
+        ("header_ends", max(rows, 0) + 1, np.int32), ("header_there", max(rows, 0), np.uint8),
+        ("name_ends", size // 2 + 1, np.int32), ("name_data", size, np.uint8),
+        ("content_ends", size // 2 + 1, np.int32), ("content_data", size, np.uint8),
+        ("content_there", size // 2, np.uint8),
+    ):  # fmt: skip
+        outputs[name] = room(count, kind)
+    views = {name: pair[0] for name, pair in outputs.items()}
+    section = np.array([[start, end, rows, 0, 1 << 40, 0, 0, 0]], np.int64)
+    cursor = np.zeros(kernels.CURSOR_WIDTH, np.int64)
+    buffer = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+    status = kernels.decode_sections(
+        buffer, section, -FOREVER, FOREVER, cursor,
+        views["offsets"], views["times"], views["types"],
+        True, views["key_ends"], views["key_data"], views["key_there"],
+        True, views["value_ends"], views["value_data"], views["value_there"],
+        True, views["header_ends"], views["header_there"],
+        views["name_ends"], views["name_data"],
+        views["content_ends"], views["content_data"], views["content_there"],
+    )  # fmt: skip
+    assert status in range(8)
+    for view, whole in outputs.values():
+        assert (whole[len(view) :] == 77).all()
+
+
+@settings(max_examples=1000)
+@given(st.binary(max_size=300))
+def test_arbitrary_bytes_are_batches_or_refused(data: bytes) -> None:
+    try:
+        decoded(data, WITHOUT_HEADERS)
+    except BatchError:
+        pass

@@ -1,0 +1,201 @@
+"""The stream reader's decisions, taken in this process against a real broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from moldau.spark.errors import DataLoss, OptionError
+from moldau.spark.ranges import OffsetRange
+from moldau.spark.source_options import SourceOptions
+from moldau.spark.stream import StreamReader
+from moldau.testing import Broker
+from tests.spark.topics import (
+    add_partitions,
+    delete_topic,
+    fresh_topic,
+    numbered,
+    produce,
+)
+
+EVERYTHING = ReadAllAvailable()
+
+
+def reader(broker: Broker, topic: str, **more: str) -> StreamReader:
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest"}
+    if "subscribePattern" not in more:
+        given["subscribe"] = topic
+    return StreamReader(SourceOptions.parse(given | more))
+
+
+def planned(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+    found = []
+    for piece in stream.partitions(start, end):
+        assert isinstance(piece, OffsetRange)
+        found.append((piece.partition, piece.start, piece.end))
+    return sorted(found)
+
+
+def test_a_stream_starts_where_it_is_told_and_ends_where_the_log_does(
+    moldau_session_broker: Broker,
+) -> None:
+    topic = fresh_topic(moldau_session_broker, 2)
+    produce(moldau_session_broker, topic, numbered(0, 10))
+    assert reader(moldau_session_broker, topic).initialOffset()[topic] == {"0": 0, "1": 0}
+    stream = reader(moldau_session_broker, topic, startingOffsets="latest")
+    start = stream.initialOffset()
+    assert start[topic] == {"0": 10, "1": 0}
+    assert stream.latestOffset(start, EVERYTHING) == start
+    produce(moldau_session_broker, topic, numbered(10, 5))
+    end = stream.latestOffset(start, EVERYTHING)
+    assert end[topic] == {"0": 15, "1": 0}
+    assert planned(stream, start, end) == [(0, 10, 15)]
+    assert planned(stream, end, end) == []
+    assert stream.reportLatestOffset() == end
+    stream.stop()
+
+
+def test_offsets_may_be_given_by_partition_and_by_time(moldau_session_broker: Broker) -> None:
+    topic = fresh_topic(moldau_session_broker)
+    produce(moldau_session_broker, topic, numbered(0, 10), first_ms=1_000)
+
+    def start(**more: str) -> Any:
+        return reader(moldau_session_broker, topic, **more).initialOffset()[topic]["0"]
+
+    assert start(startingOffsets=f'{{"{topic}": {{"0": 4}}}}') == 4
+    assert start(startingOffsets=f'{{"{topic}": {{"0": -1}}}}') == 10
+    assert start(startingTimestamp="1003") == 3
+    assert start(startingOffsetsByTimestamp=f'{{"{topic}": {{"0": 1007}}}}') == 7
+    with pytest.raises(OptionError, match="no record at or after timestamp 5000"):
+        start(startingTimestamp="5000")
+    lenient = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert start(startingTimestamp="5000", **lenient) == 10
+    with pytest.raises(OptionError, match=f"missing are {topic}-0, and not read are {topic}-5"):
+        start(startingOffsets=f'{{"{topic}": {{"5": 4}}}}')
+
+
+def test_a_limit_holds_a_batch_back(moldau_session_broker: Broker) -> None:
+    topic = fresh_topic(moldau_session_broker)
+    produce(moldau_session_broker, topic, numbered(0, 10))
+    stream = reader(moldau_session_broker, topic, maxOffsetsPerTrigger="4")
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMaxRows(4)
+    offset, seen = stream.initialOffset(), []
+    while (end := stream.latestOffset(offset, limit)) != offset:
+        seen.append(end[topic]["0"])
+        offset = end
+    assert seen == [4, 8, 10]
+    assert stream.latestOffset(stream.initialOffset(), EVERYTHING)[topic]["0"] == 10
+
+
+def test_a_batch_waits_for_enough_records_but_not_for_ever(moldau_session_broker: Broker) -> None:
+    topic = fresh_topic(moldau_session_broker)
+    waiting = {"minOffsetsPerTrigger": "5"}
+    stream = reader(moldau_session_broker, topic, **waiting)
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMinRows(5)
+    start = stream.initialOffset()
+    # The first batch is due at once, as in Spark's source; from then on there is waiting.
+    stream.latestOffset(start, limit)
+    produce(moldau_session_broker, topic, numbered(0, 4))
+    assert stream.latestOffset(start, limit) == start
+    produce(moldau_session_broker, topic, numbered(4, 1))
+    assert stream.latestOffset(start, limit)[topic]["0"] == 5
+    hasty = reader(moldau_session_broker, topic, maxTriggerDelay="0s", **waiting)
+    assert hasty.latestOffset(start, limit)[topic]["0"] == 5
+
+
+def test_available_now_stops_at_what_was_there(moldau_session_broker: Broker) -> None:
+    topic = fresh_topic(moldau_session_broker)
+    produce(moldau_session_broker, topic, numbered(0, 10))
+    stream = reader(moldau_session_broker, topic, minOffsetsPerTrigger="500")
+    start = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    produce(moldau_session_broker, topic, numbered(10, 10))
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert end[topic] == {"0": 10}
+    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+
+
+def test_new_partitions_are_read_from_their_start(moldau_session_broker: Broker) -> None:
+    topic = fresh_topic(moldau_session_broker)
+    stream = reader(moldau_session_broker, topic, startingOffsets="latest")
+    start = stream.initialOffset()
+    add_partitions(moldau_session_broker, topic, 3)
+    produce(moldau_session_broker, topic, numbered(0, 5), partition=2)
+    end = stream.latestOffset(start, EVERYTHING)
+    assert end[topic] == {"0": 0, "1": 0, "2": 5}
+    assert planned(stream, start, end) == [(2, 0, 5)]
+
+
+def test_new_topics_that_match_are_picked_up(moldau_session_broker: Broker) -> None:
+    first = fresh_topic(moldau_session_broker)
+    pattern = f"{first}(-more)?"
+    stream = reader(moldau_session_broker, first, subscribePattern=pattern)
+    start = stream.initialOffset()
+    assert set(start) == {first, "@ids"}
+    moldau_session_broker.create_topic(f"{first}-more")
+    produce(moldau_session_broker, f"{first}-more", numbered(0, 2))
+    end = stream.latestOffset(start, EVERYTHING)
+    assert end[f"{first}-more"] == {"0": 2}
+    assert [(piece.topic, piece.end) for piece in stream.partitions(start, end)] == [  # type: ignore[attr-defined]
+        (f"{first}-more", 2)
+    ]
+
+
+def test_a_topic_that_was_created_again_is_a_loss(moldau_session_broker: Broker) -> None:
+    topic = fresh_topic(moldau_session_broker)
+    produce(moldau_session_broker, topic, numbered(0, 10))
+    stream = reader(moldau_session_broker, topic)
+    start = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    delete_topic(moldau_session_broker, topic)
+    moldau_session_broker.create_topic(topic)
+    produce(moldau_session_broker, topic, numbered(0, 12))
+    end = stream.latestOffset(start, EVERYTHING)
+    with pytest.raises(DataLoss, match="deleted and created again"):
+        stream.partitions(start, end)
+    careless = reader(moldau_session_broker, topic, failOnDataLoss="false")
+    assert planned(careless, start, end) == [(0, 0, 12)]
+
+
+def test_partitions_that_are_gone_are_a_loss(moldau_session_broker: Broker) -> None:
+    topic = fresh_topic(moldau_session_broker)
+    stream = reader(moldau_session_broker, topic)
+    start = {topic: {"0": 0, "1": 7}}
+    end = stream.latestOffset(start, EVERYTHING)
+    with pytest.raises(DataLoss, match=f"{topic}-1 are gone"):
+        stream.partitions(start, end)
+
+
+def test_a_log_that_ends_before_what_was_read_is_a_loss(
+    moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.spark.stream.CATCH_UP_WITHIN_S", 0.1)
+    topic = fresh_topic(moldau_session_broker)
+    produce(moldau_session_broker, topic, numbered(0, 10))
+    with pytest.raises(DataLoss, match=f"{topic}-0: offsets 10 to 19 "):
+        reader(moldau_session_broker, topic).latestOffset({topic: {"0": 20}}, EVERYTHING)
+    careless = reader(moldau_session_broker, topic, failOnDataLoss="false")
+    assert careless.latestOffset({topic: {"0": 20}}, EVERYTHING)[topic] == {"0": 20}
+
+
+def test_a_group_that_cannot_be_committed_to_does_not_stop_the_stream(
+    moldau_session_broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from moldau.peer.cluster import Cluster
+    from moldau.peer.errors import Refused
+
+    def refuse(*_: object, **__: object) -> None:
+        raise Refused(30, "commit")
+
+    monkeypatch.setattr(Cluster, "commit_offsets", refuse)
+    topic = fresh_topic(moldau_session_broker)
+    stream = reader(moldau_session_broker, topic, commitGroup="lag")
+    start = stream.initialOffset()
+    stream.latestOffset(start, EVERYTHING)
+    stream.latestOffset(start, EVERYTHING)
+    assert caplog.text.count("progress is not committed to the group 'lag'") == 1
