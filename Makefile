@@ -9,7 +9,7 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find src -name __pycache__ -prune -o -print) pyproject.toml README.md LICENSE
 
-.PHONY: help install test lint format docs demo bench clean
+.PHONY: help install test lint format docs demo bench torture clean
 .DELETE_ON_ERROR:
 
 help:
@@ -17,16 +17,17 @@ help:
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make docs    write the generated tables of docs/ anew"
-	@echo "make demo    a broker, a topic and some messages, live"
+	@echo "make demo    a broker, a group that shares the work, and a take-over, live"
 	@echo "make bench   the measurements of bench/, printed as a table"
+	@echo "make torture kill a broker many times and check what it promised"
 	@echo "make clean   remove .venv and caches"
 
 install: $(VENV)/.package
 
 test: lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
-lint: $(VENV)/.package
+lint: $(VENV)/.package $(VENV)/.spark
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -44,6 +45,9 @@ demo: $(VENV)/.package
 bench: $(VENV)/.package
 	@$(BIN)/moldau bench $(BENCH_ARGS)
 
+torture: $(VENV)/.package
+	@$(BIN)/python -m tests.torture $(TORTURE_ARGS)
+
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -57,6 +61,14 @@ $(VENV)/.dependencies: pyproject.toml constraints.txt | $(BIN)/python
 	@$(BIN)/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 		print(*p['dependencies'], *p['optional-dependencies']['dev'], sep='\n')" > $(VENV)/requirements.txt
 	@$(PIP) install -r $(VENV)/requirements.txt -c constraints.txt
+	@touch $@
+
+# Only tests and types need the pipeline's packages, which are large.
+$(VENV)/.spark: $(VENV)/.dependencies
+	@echo "Installing Spark for the tests (a minute, once)"
+	@$(BIN)/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+		print(*p['optional-dependencies']['spark'], sep='\n')" > $(VENV)/spark.txt
+	@$(PIP) install -r $(VENV)/spark.txt -c constraints.txt
 	@touch $@
 
 $(VENV)/.package: $(SOURCES) $(VENV)/.dependencies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from moldau.log.files import replace_file
 from moldau.testing import Broker
 
 
@@ -145,6 +147,28 @@ def test_a_failed_fsync_takes_the_partition_offline_and_tells_the_producer(
         healthy.produce("other", b"y")
         assert healthy.flush(20) == 0
         monkeypatch.undo()
+
+
+def test_a_small_file_that_finds_no_room_is_written_later_and_nothing_is_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = replace_file
+    refused: list[str] = []
+
+    def refuse_once(path: str, content: bytes, *, sync: bool) -> None:
+        if not refused:
+            refused.append(path)
+            raise OSError(errno.ENOSPC, "no room")
+        real(path, content, sync=sync)
+
+    with Broker() as broker:
+        broker.create_topic("t", flush_messages=1)
+        monkeypatch.setattr("moldau.log.flush.replace_file", refuse_once)
+        sender = Sender(broker, acks="all", retries=0)
+        sender.send(b"x")
+        assert sender.wait() == 0
+        assert refused
+        assert (sender.outcomes, end_offset(broker)) == ([None], 1)
 
 
 def test_a_policy_that_is_set_later_applies_at_once(fsync: HeldFsync) -> None:

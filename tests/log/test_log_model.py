@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,9 +18,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from moldau.log.config import LogConfig
+from moldau.log.compaction import candidate, job_of, swap
+from moldau.log.compactor import compact
+from moldau.log.config import DAY_MS, LogConfig
 from moldau.log.errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
 from moldau.log.log import Log
+from moldau.log.producers import KEPT_BATCHES
 from moldau.log.store import LogStore
 from moldau.records.batch import batches, read_header
 from moldau.records.compression import Codec
@@ -27,6 +31,11 @@ from moldau.records.record import Record, build_batch, records_of
 from tests.log.making import NOW, batch_of, content, make_log, open_store, read_all
 
 PRODUCERS = 3
+KEYS = st.sampled_from([b"a", b"b", b"c"])
+
+
+class Crash(Exception):
+    """Stands for the end of the process."""
 
 
 class LogModel(RuleBasedStateMachine):
@@ -85,11 +94,13 @@ class LogModel(RuleBasedStateMachine):
         size=st.integers(0, 120),
         codec=st.sampled_from(list(Codec)),
         ahead=st.integers(-2000, 4000),
+        key=KEYS,
     )
-    def append(self, counts: list[int], size: int, codec: Codec, ahead: int) -> None:
+    def append(self, counts: list[int], size: int, codec: Codec, ahead: int, key: bytes) -> None:
         self.clock += 500
         for count in counts:
-            batch = batch_of(count, size=size, codec=codec, timestamp=self.clock + ahead)
+            timestamp = self.clock + ahead
+            batch = batch_of(count, size=size, codec=codec, timestamp=timestamp, key=key)
             assert self.log.append(batch, self.epoch, self.clock) == (self.end, -1)
             self.took(bytes(batch), count)
         self.commit()
@@ -114,9 +125,9 @@ class LogModel(RuleBasedStateMachine):
 
     @precondition(lambda self: any(self.sent.values()))
     @rule(data=st.data())
-    def append_the_last_batch_again(self, data: st.DataObject) -> None:
+    def append_a_recent_batch_again(self, data: st.DataObject) -> None:
         producer_id = data.draw(st.sampled_from([pid for pid, sent in self.sent.items() if sent]))
-        base, batch = self.sent[producer_id][-1]
+        base, batch = data.draw(st.sampled_from(self.sent[producer_id][-KEPT_BATCHES:]))
         again = memoryview(bytearray(batch))
         assert self.log.append(again, self.epoch, self.clock) == (base, -1)
         self.log.commit()
@@ -223,8 +234,9 @@ class LogModel(RuleBasedStateMachine):
         restarts = offset < self.log.first_base
         self.log.truncate_to(offset)
         self.model = [b for b in self.model if read_header(b).last_offset < offset]
-        self.end = read_header(self.model[-1]).last_offset + 1 if self.model else self.log.log_end
-        assert self.end <= offset
+        least = read_header(self.model[-1]).last_offset + 1 if self.model else 0
+        self.end = self.log.log_end
+        assert least <= self.end <= offset
         self.start = min(self.start, self.end)
         self.forget_producers(0 if restarts else self.end)
         self.checkpoint()
@@ -243,8 +255,9 @@ class LogModel(RuleBasedStateMachine):
         self.log.config = self.config
         self.start = max(self.start, self.log.first_base)
         self.drop_before(self.log.first_base)
-        if keep >= 0 and len(self.log.segments) > 1:
-            assert self.log.size - self.log.segments[0].size < keep
+        oldest = next((segment for segment in self.log.segments if segment.size), None)
+        if keep >= 0 and oldest is not None and oldest is not self.log.segments[-1]:
+            assert self.log.size - oldest.size < keep
 
     @rule()
     def flush(self) -> None:
@@ -253,6 +266,65 @@ class LogModel(RuleBasedStateMachine):
             flush.run()
             flush.done()
         assert self.log.flushed == self.end
+
+    @rule(
+        map_bytes=st.sampled_from([24 * 16, 1 << 16]),
+        later=st.sampled_from([0, DAY_MS + 1]),
+        renames=st.one_of(st.none(), st.integers(0, 30)),
+    )
+    def compact(self, map_bytes: int, later: int, renames: int | None) -> None:
+        """With `renames`, the process ends after so many of them."""
+        self.log.config = dataclasses.replace(
+            self.config, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0
+        )
+        self.flush()
+        self.checkpoint()
+        chosen = candidate(self.log, self.clock)
+        if chosen is not None:
+            job = job_of(chosen, self.clock + later, map_bytes, 1e15, 0)
+            outcome = compact(job)
+            assert not outcome.error
+            assert outcome.end > chosen.dirty_start
+            if renames is None:
+                assert swap(chosen, job, outcome)
+            else:
+                self.crash_in(renames, lambda: swap(chosen, job, outcome))
+            self.follow_compaction(outcome.end)
+        self.log.config = self.config
+
+    def crash_in(self, renames: int, work: Callable[[], object]) -> None:
+        left = [renames]
+        real = os.rename
+
+        def rename(old: str, new: str) -> None:
+            if not left[0]:
+                raise Crash
+            left[0] -= 1
+            real(old, new)
+
+        with mock.patch("os.rename", rename), contextlib.suppress(Crash):
+            work()
+        self.store.abandon()
+        self.store = self.open()
+        self.restarted()
+
+    def follow_compaction(self, end: int) -> None:
+        """What is left must be part of what was there, the newest of every key included."""
+        before = {r.offset: r for batch in self.model for r in records_of(batch)}
+        tail = [batch for batch in self.model if read_header(batch).base_offset >= end]
+        self.model = [
+            data[position : position + header.size]
+            for segment in self.log.segments
+            if os.path.exists(segment.path)
+            for data in [Path(segment.path).read_bytes()]
+            for position, header in batches(data)
+        ]
+        after = {r.offset: r for batch in self.model for r in records_of(batch)}
+        assert before | after == before
+        newest = {record.key: record for record in before.values()}
+        for record in newest.values():
+            assert after.get(record.offset) == record
+        assert self.model[len(self.model) - len(tail) :] == tail
 
     @rule()
     def checkpoint(self) -> None:

@@ -118,13 +118,13 @@ def some_states() -> ProducerStates:
     return states
 
 
-def test_a_snapshot_keeps_each_producers_last_batch() -> None:
+def test_a_snapshot_keeps_each_producers_batches_the_last_one_last() -> None:
     again = ProducerStates.decode(some_states().encode(), "x.snapshot", 40)
     seven, eight, nine = again.get(7), again.get(8), again.get(9)
     assert seven is not None
     assert eight is not None
     assert nine is not None
-    assert seven.batches == ((7, 7, 2, 222),)
+    assert seven.batches == ((4, 4, 4, 111), (7, 7, 2, 222))
     assert (eight.epoch, eight.coordinator_epoch, eight.batches) == (1, 6, ())
     assert nine.transaction_start == 20
     assert again.first_unstable(100) == 20

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from moldau.log.checkpoint import RECOVERY_POINTS, read_offsets
 from moldau.log.config import LogConfig
 from moldau.log.errors import FolderInUse, StorageError
 from moldau.log.files import LOG_FLAGS, FilePool, OpenFile
@@ -83,15 +84,15 @@ def test_opening_reports_progress(tmp_path: Path) -> None:
     for partition in range(3):
         store.create("t", partition, TOPIC_ID)
     store.close()
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[float, int, int]] = []
     store = LogStore(
         tmp_path,
         defaults=LogConfig(),
         max_open_files=5,
-        on_progress=lambda done, total: seen.append((done, total)),
+        on_progress=lambda *progress: seen.append(progress),
     )
     store.open()
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert seen == [(1, 3, 0), (2, 3, 0), (3, 3, 0)]
     store.close()
 
 
@@ -183,3 +184,37 @@ def test_running_out_of_descriptors_makes_the_pool_smaller(
 def test_a_missing_file_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         FilePool(1).open(f"{tmp_path}/none", Holder(), LOG_FLAGS)
+
+
+def test_an_older_checkpoint_does_not_replace_a_newer_one(tmp_path: Path) -> None:
+    """They are written by several threads, in any order."""
+    store = open_store(tmp_path)
+    log = make_log(store)
+    put(log, batch_of())
+    older = store.prepare_checkpoint()
+    flush = log.prepare_flush()
+    assert flush is not None
+    flush.run()
+    flush.done()
+    newer = store.prepare_checkpoint()
+    newer()
+    older()
+    assert read_offsets(f"{tmp_path}/{RECOVERY_POINTS}") == {("t", 0): 1}
+    store.close()
+
+
+def test_a_log_that_could_not_be_made_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+
+    def refuse(topic_id: object) -> bytes:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr("moldau.log.store.encode_topic_id", refuse)
+    with pytest.raises(StorageError):
+        make_log(store)
+    monkeypatch.undo()
+    assert not (tmp_path / "t-0").exists()
+    make_log(store)
+    store.close()

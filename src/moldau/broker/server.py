@@ -24,6 +24,7 @@ from moldau.broker.handlers.metadata import MetadataCache
 from moldau.broker.handlers.produce import ProduceResponse
 from moldau.broker.partition import Partition
 from moldau.broker.settings import BrokerSettings
+from moldau.broker.start_progress import StartProgress
 from moldau.broker.upkeep import Upkeep
 from moldau.cluster.changes import (
     AnyChange,
@@ -41,7 +42,7 @@ from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.topics import BrokerInfo, Topic
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
-from moldau.log.store import LogStore
+from moldau.log.store import LogStore, Progress
 from moldau.settings import INT_MAX
 from moldau.wire.primitives import Endpoint, TopicKey
 
@@ -54,8 +55,14 @@ _SPARE_FILES = 32
 class Broker:
     """One broker. Everything here happens on one event loop."""
 
-    def __init__(self, settings: BrokerSettings, most_connections: int = INT_MAX) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        most_connections: int = INT_MAX,
+        on_progress: Progress | None = None,
+    ) -> None:
         self.settings = self._started_with = settings
+        self._on_progress = on_progress
         # What the process has descriptors for, whatever max.connections says.
         self._most_connections = most_connections
         # A lookup by time may have to decompress, so only a few run at once.
@@ -84,6 +91,7 @@ class Broker:
             settings.folder,
             defaults=settings.topic_defaults,
             max_open_files=settings.max_open_files,
+            on_progress=self._on_progress,
         )
         self.logs.open()
         try:
@@ -119,6 +127,9 @@ class Broker:
         """Brings the data folder in line with what the cluster decided, after whatever happened."""
         for (topic, index), log in list(self.logs.logs.items()):
             known = self.state.topics.get(topic)
+            if known is not None and log.topic_id is None:
+                # A power failure may have taken the small file that says so.
+                self.logs.claim(topic, index, known.id)
             if known is not None and known.id == log.topic_id and index < len(known.partitions):
                 continue
             if log.topic_id in self.state.deleted:
@@ -338,8 +349,9 @@ async def _serve(settings: BrokerSettings, most_connections: int) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    broker = Broker(settings, most_connections)
-    await broker.start()
+    with StartProgress() as progress:
+        broker = Broker(settings, most_connections, progress)
+        await broker.start()
     # Nothing that exists now will ever be garbage: the collector need not look at it again.
     gc.collect()
     gc.freeze()

@@ -133,13 +133,6 @@ class BrokerSettings:
         minimum=1,
         dynamic=True,
     )
-    log_decompressed_max_bytes: int = setting(
-        "log.decompressed.max.bytes",
-        256 << 20,
-        "The most that one batch may grow to where the broker has to decompress it.",
-        minimum=1024,
-        maximum=INT_MAX,
-    )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         86_400_000,

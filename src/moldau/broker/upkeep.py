@@ -19,6 +19,8 @@ logger = logging.getLogger("moldau.broker")
 _QUIET_MS = 10_000
 # How many logs are looked after before the loop serves others again.
 _LOGS_AT_A_TIME = 50
+# A cleaner told to wait for nothing still lets others have the processor.
+_LEAST_BACKOFF_MS = 5
 
 
 class Upkeep:
@@ -33,10 +35,15 @@ class Upkeep:
     def start(self) -> None:
         settings = self._broker.settings
         checkpoint_ms = settings.log_flush_offset_checkpoint_interval_ms
-        self._begin("retention", self.delete_expired, settings.log_retention_check_interval_ms)
-        self._begin("checkpoint", self.checkpoint, checkpoint_ms)
-        self._begin("compaction", self._cleaner.clean, settings.log_cleaner_backoff_ms)
-        self._begin("connections", self.tend_connections, _QUIET_MS // 2)
+        retention_ms = settings.log_retention_check_interval_ms
+        self._begin("retention", self.delete_expired, lambda: retention_ms)
+        self._begin("checkpoint", self.checkpoint, lambda: checkpoint_ms)
+        self._begin("compaction", self._cleaner.clean, self._cleaner_backoff_ms)
+        self._begin("connections", self.tend_connections, lambda: _QUIET_MS // 2)
+
+    def _cleaner_backoff_ms(self) -> int:
+        """Asked anew each time, since it may be changed while the broker runs."""
+        return max(self._broker.settings.log_cleaner_backoff_ms, _LEAST_BACKOFF_MS)
 
     async def stop(self) -> None:
         """Lets a round that is under way end: its thread would write on while the logs close."""
@@ -44,15 +51,17 @@ class Upkeep:
         self._cleaner.stop()
         await asyncio.gather(*self._tasks)
 
-    def _begin(self, name: str, work: Callable[[], Awaitable[None]], interval_ms: int) -> None:
+    def _begin(
+        self, name: str, work: Callable[[], Awaitable[None]], interval_ms: Callable[[], int]
+    ) -> None:
         self._tasks.append(self._broker.loop.create_task(self._repeat(name, work, interval_ms)))
 
     async def _repeat(
-        self, name: str, work: Callable[[], Awaitable[None]], interval_ms: int
+        self, name: str, work: Callable[[], Awaitable[None]], interval_ms: Callable[[], int]
     ) -> None:
         while not self._stopping.is_set():
             try:
-                await asyncio.wait_for(self._stopping.wait(), interval_ms / 1000)
+                await asyncio.wait_for(self._stopping.wait(), interval_ms() / 1000)
             except TimeoutError:
                 pass
             else:

@@ -104,7 +104,7 @@ def job_of(
         map_bytes=map_bytes,
         bytes_per_second=bytes_per_second,
         producers=[
-            (number, each.epoch, each.batches[-1].last_offset if each.batches else -1)
+            (number, each.epoch, [batch.last_offset for batch in each.batches])
             for number, each in log.producers.producers.items()
         ],
         broker_pid=broker_pid,

@@ -15,9 +15,9 @@ class Job(msgspec.Struct, frozen=True):
 
     Keys are collected from `dirty_start` on and before `end`; older records stay only while no
     newer one of their key was collected. `later` are the segments that follow: they are not
-    compacted, but may say how a transaction ended. `producers` are (id, epoch, last offset of the
-    last batch or -1): what they are recognized by has to stay. `tag` tells the files of this job
-    from those of any other.
+    compacted, but may say how a transaction ended. `producers` are (id, epoch, last offsets of the
+    batches that may be repeated): what they are recognized by has to stay. `tag` tells the files of
+    this job from those of any other.
     """
 
     folder: str
@@ -33,7 +33,7 @@ class Job(msgspec.Struct, frozen=True):
     index_interval_bytes: int
     map_bytes: int
     bytes_per_second: float
-    producers: list[tuple[int, int, int]]
+    producers: list[tuple[int, int, list[int]]]
     broker_pid: int
 
     @property

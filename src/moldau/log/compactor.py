@@ -7,6 +7,7 @@ place of anything is the broker's decision. It ends by itself when its broker is
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ class Compaction:
         self._pool = FilePool(_OPEN_FILES)
         self._throttle = Throttle(job.bytes_per_second, job.broker_pid)
         self._keys = KeyMap(job.map_bytes, most_keys=job.end - job.dirty_start)
-        self._producers = {number: (epoch, last) for number, epoch, last in job.producers}
+        self._producers = {number: (epoch, lasts) for number, epoch, lasts in job.producers}
         # Looked for when the first transactional batch is met; most logs have none.
         self._aborted: AbortedBatches | None = None
         # Producers whose transaction has a record that stays, so that its marker stays too.
@@ -253,8 +254,8 @@ class Compaction:
         begins_horizon = horizon is None and any(record[2] for record in kept)
         if len(kept) == header.count and not begins_horizon:
             # One without records is there for its producer, and goes once it has a newer one.
-            return batch if kept or self._is_last(header) else None
-        if not kept and not self._is_last(header):
+            return batch if kept or self._identifies(header) else None
+        if not kept and not self._identifies(header):
             return None
         return self._rebuilt(header, payload, kept, begins_horizon)
 
@@ -265,7 +266,7 @@ class Compaction:
         had_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)
         is_over = horizon is not None and self._job.now_ms >= horizon
-        if marker is not None and not had_data and is_over and not self._is_last(header):
+        if marker is not None and not had_data and is_over and not self._identifies(header):
             return None
         self._kept_records += header.count
         if marker is None or had_data or horizon is not None:
@@ -279,14 +280,16 @@ class Compaction:
         horizon = self._job.now_ms + self._job.delete_retention_ms if begins_horizon else None
         return rebuild(header, payload, kept, horizon)
 
-    def _is_last(self, header: BatchHeader) -> bool:
-        """Whether its producer is recognized by this batch: by the last sequence number that is in
-        it, or, where only a marker is left, by its epoch."""
-        epoch, last_offset = self._producers.get(header.producer_id, (-1, -2))
-        if header.producer_id < 0:
+    def _identifies(self, header: BatchHeader) -> bool:
+        """Whether its producer is recognized by this batch: by the sequence numbers that are in it,
+        or, where only a marker is left, by its epoch. Kafka keeps the very last batch only; a
+        producer with several under way may have to repeat an earlier one."""
+        known = self._producers.get(header.producer_id)
+        if known is None or header.producer_id < 0:
             return False
-        if last_offset >= 0:
-            return header.last_offset == last_offset
+        epoch, last_offsets = known
+        if last_offsets:
+            return header.last_offset in last_offsets
         return header.is_control and header.producer_epoch == epoch
 
 
@@ -305,10 +308,17 @@ def compact(job: Job) -> Outcome:
         return Outcome(job.dirty_start, error=str(error))
 
 
+def _give_way() -> None:
+    """Whoever produces and consumes goes first: this process takes what they leave."""
+    os.nice(19)
+    if hasattr(os, "SCHED_IDLE"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
 def main() -> int:
     """The worker: a job on stdin, its outcome on stdout."""
-    # Whoever produces and consumes goes first.
-    os.nice(19)
+    _give_way()
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     try:
         outcome = compact(job)

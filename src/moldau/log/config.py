@@ -173,7 +173,7 @@ class LogConfig:
     file_delete_delay_ms: int = setting(
         "file.delete.delay.ms",
         60_000,
-        "How long a deleted segment's file stays on disk.",
+        "Accepted for compatibility; a deleted segment goes at once, and who reads it reads on.",
         minimum=0,
         synonyms=("log.segment.delete.delay.ms",),
     )

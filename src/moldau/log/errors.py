@@ -25,6 +25,14 @@ class StorageError(LogError):
         return cls(path, os.strerror(number), number)
 
 
+class CorruptLog(StorageError):
+    """A segment does not hold what was once written there; `position` is where it goes wrong."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(path, f"corrupt at position {position}: {reason}")
+        self.position = position
+
+
 class CorruptFile(LogError):
     """A small file (index, snapshot, checkpoint) is not what was once written there."""
 

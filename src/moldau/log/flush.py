@@ -16,7 +16,7 @@ class Flush:
     called on the loop when `run` has returned or raised, and moves the log's `flushed` if it may.
     """
 
-    __slots__ = ("_files", "_finish", "_folder", "_is_done", "_replacements", "_sync_folder",
+    __slots__ = ("_files", "_finish", "_folder", "_folders", "_is_done", "_replacements",
                  "lost_data", "target")  # fmt: skip
 
     def __init__(
@@ -25,14 +25,15 @@ class Flush:
         folder: str,
         files: list[tuple[str, OpenFile]],
         replacements: list[tuple[str, bytes]],
-        sync_folder: bool,
+        folders: list[str],
         finish: Callable[[bool], None],
     ) -> None:
         self.target = target
         self._folder = folder
         self._files = files
         self._replacements = replacements
-        self._sync_folder = sync_folder
+        # Those in which names are new.
+        self._folders = folders
         self._finish = finish
         self._is_done = False
         # The disk refused batches: what the system holds of them may be gone (fsyncgate), so it
@@ -51,8 +52,7 @@ class Flush:
             for path, content in self._replacements:
                 at = path
                 replace_file(path, content, sync=True)
-            if self._sync_folder:
-                at = self._folder
+            for at in self._folders:
                 sync_folder(at)
         except OSError as error:
             raise StorageError.of(at, error) from error

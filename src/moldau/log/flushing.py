@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 from moldau.log.appending import AppendingLog
 from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
 from moldau.log.errors import StorageError
 from moldau.log.flush import Flush
+from moldau.log.properties import PARTITION_METADATA, encode_topic_id
 
 # After so many bytes a flush also takes a producer snapshot, which bounds what recovery reads.
 _SNAPSHOT_BYTES = 16 << 20
@@ -45,14 +47,22 @@ class FlushingLog(AppendingLog):
         if self.epochs.dirty:
             replacements.append((f"{self.folder}/{EPOCHS_FILE}", self.epochs.encode()))
             self.epochs.dirty = False
+        folders = []
+        if self._files_synced < 0:
+            # Whose log this is was not forced to disk when it was made, nor its folder.
+            if self.topic_id is not None:
+                path = f"{self.folder}/{PARTITION_METADATA}"
+                replacements.append((path, encode_topic_id(self.topic_id)))
+            folders.append(os.path.dirname(self.folder))
         if self._wants_snapshot(target, closing):
             replacements.append((self._snapshots.path_of(target), self.producers.encode()))
             self._snapshots.add(target, self._bases())
             self._unsnapped = 0
-        is_new = bool(replacements) or is_cut or self._files_made != self._files_synced
+        if replacements or is_cut or self._files_made != self._files_synced:
+            folders.append(self.folder)
         self._files_synced = self._files_made
         finish = partial(self._flush_done, target, self._truncations)
-        return Flush(target, self.folder, files, replacements, is_new, finish)
+        return Flush(target, self.folder, files, replacements, folders, finish)
 
     def _wants_snapshot(self, offset: int, closing: bool) -> bool:
         snapshots = self._snapshots.offsets

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from moldau.log import lookup
-from moldau.log.errors import OffsetOutOfRange, StorageError
+from moldau.log.errors import CorruptLog, OffsetOutOfRange, StorageError
 from moldau.log.files import Slice
 from moldau.log.flushing import FlushingLog
 from moldau.log.producers import ProducerStates
 from moldau.log.retention import Deleted, expired
 from moldau.log.segment import SWAP_SUFFIX, Segment
+
+logger = logging.getLogger("moldau.log")
 
 # offset, timestamp, leader epoch
 _Found = tuple[int, int, int]
@@ -54,7 +57,11 @@ class Log(FlushingLog):
             if offset < self.log_start or offset > self.log_end:
                 raise OffsetOutOfRange(offset, self.log_start, self.log_end)
             return None
-        return self._reader.read(offset, max_bytes, up_to, written, whole_first)
+        try:
+            return self._reader.read(offset, max_bytes, up_to, written, whole_first)
+        except CorruptLog as error:
+            self._take_offline(error)
+            raise
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record at or after that time.
@@ -74,13 +81,21 @@ class Log(FlushingLog):
         while True:
             if self.offline is not None:
                 raise self.offline
-            segments = self.segments
+            segments, truncations = self.segments, self._truncations
             try:
                 return search(segments, self.log_start)
-            except StorageError:
-                # Retention may have taken a segment away from under a search on a thread.
-                if segments == self.segments:
+            except StorageError as error:
+                # The log may have been changed under a search on a thread.
+                if segments == self.segments and truncations == self._truncations:
+                    if isinstance(error, CorruptLog):
+                        self._take_offline(error)
                     raise
+
+    def _take_offline(self, error: CorruptLog) -> None:
+        logger.critical(
+            "%s-%d is offline, its data is damaged: %s", self.topic, self.partition, error
+        )
+        self.abandon(error)
 
     def aborted_transactions(self, first_offset: int, last_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of transactions that a reader of the range must skip."""

@@ -63,8 +63,9 @@ class ProducerStates:
     has been written. `end` is the offset that a snapshot or a rebuild was for.
 
     A snapshot, `<end>.snapshot`, is Kafka's: version 1, the crc32c of what follows, a count, and
-    one 46-byte entry a producer with its last batch only. So after a restart only the very last
-    batch of each producer is known as a duplicate; older ones are out of sequence.
+    46-byte entries of a producer and a batch. Kafka writes one a producer, for its last batch, and
+    takes the last of several; here all batches that are remembered are written, oldest first, so
+    that a producer that had several under way can repeat any of them after a restart.
     """
 
     __slots__ = ("_decided", "_open", "_producers", "_undo", "end")
@@ -239,20 +240,24 @@ class ProducerStates:
 
     def encode(self) -> bytes:
         """The content of a snapshot file."""
-        out = bytearray(_PREFIX.pack(_VERSION, 0, len(self._producers)))
+        out = bytearray(_PREFIX.size)
+        count = 0
         for producer_id, producer in self._producers.items():
-            last = producer.batches[-1] if producer.batches else WrittenBatch(-1, -1, 0, -1)
-            out += _ENTRY.pack(
-                producer_id,
-                producer.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                producer.last_timestamp,
-                producer.coordinator_epoch,
-                producer.transaction_start,
-            )
-        _PREFIX.pack_into(out, 0, _VERSION, crc32c(out[_CRC_START:]), len(self._producers))
+            *older, last = producer.batches or (WrittenBatch(-1, -1, 0, -1),)
+            for batch in (*older, last._replace(timestamp=producer.last_timestamp)):
+                count += 1
+                out += _ENTRY.pack(
+                    producer_id,
+                    producer.epoch,
+                    batch.last_sequence,
+                    batch.last_offset,
+                    batch.offset_delta,
+                    batch.timestamp,
+                    producer.coordinator_epoch,
+                    producer.transaction_start,
+                )
+        _PREFIX.pack_into(out, 0, _VERSION, 0, count)
+        _PREFIX.pack_into(out, 0, _VERSION, crc32c(out[_CRC_START:]), count)
         return bytes(out)
 
     @classmethod
@@ -270,13 +275,14 @@ class ProducerStates:
         states = cls(end)
         for entry in _ENTRY.iter_unpack(content[_PREFIX.size :]):
             producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start = entry
-            batch = WrittenBatch(sequence, offset, delta, timestamp)
+            batches: tuple[WrittenBatch, ...] = ()
+            if offset >= 0:
+                batches = (WrittenBatch(sequence, offset, delta, timestamp),)
+            older = states._producers.get(producer_id)
+            if older is not None and older.epoch == epoch:
+                batches = (*older.batches[1 - KEPT_BATCHES :], *batches)
             states._producers[producer_id] = Producer(
-                epoch,
-                coordinator,
-                timestamp,
-                start if start >= 0 else NO_OFFSET,
-                (batch,) if offset >= 0 else (),
+                epoch, coordinator, timestamp, start if start >= 0 else NO_OFFSET, batches
             )
         states._reopen()
         return states

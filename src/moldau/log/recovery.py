@@ -5,28 +5,26 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import uuid
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from moldau.log.checkpoint import read_small
-from moldau.log.compaction_job import CLEANED_SUFFIX
 from moldau.log.config import LogConfig
 from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
 from moldau.log.epochs import LeaderEpochs
-from moldau.log.errors import CorruptFile, StorageError
+from moldau.log.errors import CorruptFile, CorruptLog, StorageError
 from moldau.log.files import FilePool, Trash, remove_file
+from moldau.log.leftovers import SEGMENT_FILE, tidy
 from moldau.log.log import Log
 from moldau.log.lookup import read_batch, rebuild_producers
 from moldau.log.producers import SUFFIX as SNAPSHOT_SUFFIX
 from moldau.log.properties import PARTITION_METADATA, read_topic_id
 from moldau.log.scan import scan
 from moldau.log.segment import (
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     Segment,
 )
@@ -42,7 +40,7 @@ from moldau.records.batch import (
 
 logger = logging.getLogger("moldau.log")
 
-_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
+_TELL_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
@@ -53,6 +51,8 @@ class Recovered:
     cut_bytes: int = 0
     cut_logs: int = 0
     offline_logs: int = 0
+    # Told now and then how much of a log is done, as a share of one.
+    on_progress: Callable[[float], None] | None = None
 
 
 def load_log(
@@ -76,12 +76,12 @@ def load_log(
     before the recovery point puts the log offline. Where the recovery point is not known (None),
     everything is checked.
     """
-    names = _tidy(folder, os.listdir(folder))
+    names = tidy(folder, os.listdir(folder))
     bases = []
     snapshots = []
     indexes = []
     for name in names:
-        match = _SEGMENT_FILE.fullmatch(name)
+        match = SEGMENT_FILE.fullmatch(name)
         if match is None:
             continue
         offset, suffix = int(match[1]), match[2]
@@ -139,7 +139,7 @@ def load_log(
         point = max(recovery_point or 0, log_start)
         log.take_up(log_start, point, point, log.producers, log.epochs)
         recovered.offline_logs += 1
-        logger.error("%s-%d is offline: %s", topic, partition, log.offline)
+        logger.critical("%s-%d is offline: %s", topic, partition, log.offline)
     return log
 
 
@@ -155,7 +155,9 @@ def create_log(
     """An empty log in a folder that exists; its file comes with the first batch."""
     segment = Segment(folder, 0, 0, pool, config.index_interval_bytes)
     kept = Snapshots(folder)
-    return Log(folder, topic, partition, topic_id, config, pool, trash, [segment], kept)
+    log = Log(folder, topic, partition, topic_id, config, pool, trash, [segment], kept)
+    log.mark_new()
+    return log
 
 
 def _is_plausible(last: Segment, log_end: int) -> bool:
@@ -199,9 +201,11 @@ def _recover(
     recovery_point = known_point or 0
     first = max(0, bisect_right(segments, recovery_point, key=lambda segment: segment.base) - 1)
     end = segments[first].base
+    total = max(sum(segment.size for segment in segments[first:]), 1)
+    done = 0
     for number in range(first, len(segments)):
         segment = segments[number]
-        start = position = 0
+        start = position = told = 0
         error: BatchError | None = None
         try:
             # Segments that follow the recovery point have not been compacted, so each begins where
@@ -209,7 +213,8 @@ def _recover(
             if segment.base < end or (segment.base > end and known_point is not None):
                 raise CorruptBatch(f"segment {segment.base} does not follow offset {end}", 0)
             if number == first:
-                start = position = _resume(segment, recovery_point)
+                start = position = told = _resume(segment, recovery_point)
+                total = max(total - start, 1)
             else:
                 _reset_indexes(segment)
             for at, header, _ in scan(segment, start):
@@ -220,24 +225,27 @@ def _recover(
                     log.epochs.assign(header.leader_epoch, header.base_offset)
                 end = header.last_offset + 1
                 position = at + header.size
+                if position - told >= _TELL_BYTES and recovered.on_progress is not None:
+                    recovered.on_progress((done + position - start) / total)
+                    told = position
         except BatchError as caught:
             error, position = caught, caught.position
         recovered.checked_bytes += position - start
+        done += position - start
         if error is None:
             segment.seal()
             end = max(end, segment.base)
         elif end < recovery_point and log.log_start < recovery_point:
             # Below log_start nothing needs to be there: deleting records moves the point along.
-            raise StorageError(
-                segment.path, f"corrupt at position {position}, offset {end}: {error}"
-            )
+            raise CorruptLog(segment.path, position, f"{error}, after offset {end - 1}")
         else:
-            cut = _cut(log, segments, number, position)
+            path = segment.path
+            cut = _cut(log, segments, number, position, end)
             recovered.cut_bytes += cut
             recovered.cut_logs += 1
             logger.warning(
                 "%s-%d: cut %d bytes, the log ends at offset %d: %s at position %d: %s",
-                log.topic, log.partition, cut, end, segment.path, position, error,
+                log.topic, log.partition, cut, end, path, position, error,
             )  # fmt: skip
             break
     if end < recovery_point and log.log_start < recovery_point:
@@ -255,12 +263,14 @@ def _check_offsets(header: BatchHeader, least: int, most: int, position: int) ->
         raise CorruptBatch(f"offset {header.last_offset} is too far for its segment", position)
 
 
-def _cut(log: Log, segments: list[Segment], number: int, position: int) -> int:
-    """Drop what comes after `position` of segment `number`; how many bytes that was."""
+def _cut(log: Log, segments: list[Segment], number: int, position: int, end: int) -> int:
+    """Drop what comes after `position` of segment `number`, where the log then ends; how many
+    bytes that was."""
     segment = segments[number]
     cut = segment.size - position + sum(later.size for later in segments[number + 1 :])
-    # A later segment of which nothing is left goes too.
-    keep = number if number and not position else number + 1
+    # One of which nothing is left stays only if it says where the log ends: what compaction left
+    # of the segment before it may end earlier.
+    keep = number if number and not position and segment.base != end else number + 1
     if keep > number:
         os.ftruncate(segment.open().fd, position)
         segment.size = segment.end = position
@@ -305,60 +315,3 @@ def _reset_indexes(segment: Segment) -> None:
     segment.release()
     segment.begin(0)
     segment.unindexed = 0
-
-
-# Leftovers
-
-
-def _tidy(folder: str, names: list[str]) -> list[str]:
-    """Remove what a crash left half done, complete what it left nearly done; the names then."""
-    odd = [
-        name
-        for name in names
-        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp"))
-    ]
-    if not odd:
-        return names
-    cleaned = [_offset_of(name) for name in odd if name.endswith(CLEANED_SUFFIX)]
-    swaps = []
-    for name in odd:
-        if name.endswith(SWAP_SUFFIX) and _offset_of(name) < min(cleaned, default=2**63):
-            swaps.append(name)
-        else:
-            os.unlink(f"{folder}/{name}")
-    # A `.swap` file is whole and replaces all segments that it covers: KAFKA-6264.
-    replaced: list[tuple[int, int]] = []
-    for name in swaps:
-        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-            base = _offset_of(name)
-            replaced.append((base, _end_of_file(f"{folder}/{name}", base)))
-    for name in names:
-        match = _SEGMENT_FILE.fullmatch(name)
-        if match is None or match[2] == SNAPSHOT_SUFFIX:
-            continue
-        if any(base <= int(match[1]) < end for base, end in replaced):
-            os.unlink(f"{folder}/{name}")
-    for name in swaps:
-        os.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP_SUFFIX)}")
-    logger.warning("%s: dealt with %d files of an interrupted change", folder, len(odd))
-    return os.listdir(folder)
-
-
-def _offset_of(name: str) -> int:
-    digits = name.split(".", 1)[0]
-    return int(digits) if digits.isdigit() else 0
-
-
-def _end_of_file(path: str, base: int) -> int:
-    """The offset after the last batch of a file that is named unlike a segment."""
-    end = base + 1
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        position = 0
-        while position + HEADER_SIZE <= size:
-            header = read_header(os.pread(file.fileno(), HEADER_SIZE, position))
-            if header.size < HEADER_SIZE or position + header.size > size:
-                break
-            end = header.last_offset + 1
-            position += header.size
-    return end

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from moldau.log.config import LogConfig
 from moldau.log.segment import Segment
 
+_EMPTY = "empty"
+
 
 class Deleted(NamedTuple):
     """A segment that is to go, and why."""
@@ -43,6 +45,9 @@ def expired(
             break
         if end <= log_start and not is_last:
             reason = "before log start"
+        elif deletes and not segment.size:
+            # Compaction left nothing of it, so it goes along with what lies behind it, or not.
+            reason = _EMPTY
         elif deletes and excess > 0 and excess >= segment.size:
             reason = "retention.bytes"
         elif (
@@ -55,4 +60,6 @@ def expired(
             break
         excess -= segment.size
         deleted.append(Deleted(segment.base, segment.size, reason))
+    while deleted and deleted[-1].reason == _EMPTY:
+        deleted.pop()
     return deleted

@@ -8,13 +8,13 @@ import os
 import struct
 from collections.abc import Iterator
 
-from moldau.log.errors import CorruptFile, StorageError
+from moldau.log.errors import CorruptFile, CorruptLog, StorageError
 from moldau.log.files import LOG_FLAGS, FilePool, OpenFile, Trash, remove_file
 from moldau.log.index import ENTRY_SIZE as OFFSET_ENTRY
 from moldau.log.index import OffsetIndex
 from moldau.log.time_index import ENTRY_SIZE as TIME_ENTRY
 from moldau.log.time_index import TimeIndex
-from moldau.records.batch import HEADER, HEADER_SIZE, BatchHeader
+from moldau.records.batch import HEADER, HEADER_SIZE, MAGIC, BatchHeader
 
 logger = logging.getLogger("moldau.log")
 
@@ -232,7 +232,7 @@ class Segment:
     def headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each batch that begins in [position, end), CRCs unchecked.
 
-        StorageError where the lengths do not lead to `end`.
+        CorruptLog where the lengths do not lead to `end`, or what lies there is no batch.
         """
         file = self.open()
         data, start = b"", position
@@ -248,13 +248,13 @@ class Segment:
                     raise self.broken(position)
             header = BatchHeader._make(HEADER.unpack_from(data, at))
             size = header.size
-            if size < HEADER_SIZE or position + size > end:
+            if size < HEADER_SIZE or position + size > end or header.magic != MAGIC:
                 raise self.broken(position)
             yield position, header
             position += size
 
-    def broken(self, position: int) -> StorageError:
-        return StorageError(self.path, f"no valid batch at position {position}")
+    def broken(self, position: int) -> CorruptLog:
+        return CorruptLog(self.path, position, "no valid batch")
 
     def find(self, offset: int) -> tuple[int, int]:
         """(position, index entry) of the first batch whose last offset is at least `offset`.

@@ -63,6 +63,7 @@ class LogState:
         self._truncations_synced = 0
         self._unsnapped = 0
         self._files_made = 0
+        # Negative until the folder of a new log has been synced.
         self._files_synced = 0
         # Compaction has left at most one record a key before it.
         self.clean_end = 0
@@ -106,6 +107,10 @@ class LogState:
             segment.interval = config.index_interval_bytes
         if self._active is not None:
             self._set_limits(self._active)
+
+    def mark_new(self) -> None:
+        """Nothing of the log's folder is known to be on disk."""
+        self._files_synced = -1
 
     @property
     def size(self) -> int:

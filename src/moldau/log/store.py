@@ -7,11 +7,13 @@ import json
 import logging
 import os
 import re
+import shutil
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from moldau.log.checkpoint import (
     HIGH_WATERMARKS,
@@ -44,7 +46,8 @@ _LOG_FOLDER = re.compile(r"(.+)-(\d{1,10})")
 _MAX_NAME = 255
 _CLOSING_THREADS = 16
 
-Progress = Callable[[int, int], None]
+# Logs that are open, with a share of the one at hand; all logs; bytes checked.
+Progress = Callable[[float, int, int], None]
 
 
 class LogStore:
@@ -107,6 +110,8 @@ class LogStore:
             self._drop_lock()
             raise
         for number, (name, key) in enumerate(found):
+            if self._on_progress is not None:
+                self.recovered.on_progress = partial(self._tell, number, len(found))
             point = None
             if recovery_points is not None:
                 point = recovery_points.get(key, None if self.was_clean else 0)
@@ -123,8 +128,7 @@ class LogStore:
             )
             log.advance_high_watermark(high_watermarks.get(key, log.log_start))
             self.logs[key] = log
-            if self._on_progress is not None:
-                self._on_progress(number + 1, len(found))
+            self._tell(number + 1, len(found), 0.0)
         took_ms = (time.perf_counter() - started) * 1000
         if self.was_clean:
             logger.info("opened %d logs after a clean stop in %.0f ms", len(found), took_ms)
@@ -134,6 +138,10 @@ class LogStore:
                 len(found), took_ms, self.recovered.checked_bytes, self.recovered.cut_bytes,
                 self.recovered.cut_logs, self.recovered.offline_logs,
             )  # fmt: skip
+
+    def _tell(self, done: int, logs: int, share: float) -> None:
+        if self._on_progress is not None:
+            self._on_progress(done + share, logs, self.recovered.checked_bytes)
 
     def create(
         self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig | None = None
@@ -148,12 +156,26 @@ class LogStore:
             with open(f"{folder}/{PARTITION_METADATA}", "wb", buffering=0) as file:
                 file.write(encode_topic_id(topic_id))
         except OSError as error:
+            # Half made it would be taken for a log that nobody knows.
+            shutil.rmtree(folder, ignore_errors=True)
             raise StorageError.of(folder, error) from error
         log = create_log(
             folder, topic, partition, topic_id, config or self.defaults, self.pool, self.trash
         )
         self.logs[key] = log
         return log
+
+    def claim(self, topic: str, partition: int, topic_id: uuid.UUID) -> None:
+        """Write down again whose a log is that has lost its `partition.metadata`."""
+        log = self.logs[topic, partition]
+        log.topic_id = topic_id
+        log.mark_new()
+        path = f"{log.folder}/{PARTITION_METADATA}"
+        try:
+            replace_file(path, encode_topic_id(topic_id), sync=True)
+        except OSError as error:
+            # The next flush tries again.
+            logger.warning("could not write %s: %s", path, error)
 
     def delete(self, topic: str, partition: int) -> None:
         """Remove a log: at once from sight, from the disk by and by. Readers finish undisturbed."""

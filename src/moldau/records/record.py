@@ -88,6 +88,7 @@ def _decode(body: bytes, header: BatchHeader) -> Iterator[Record]:
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.uses_append_time else None
     position, end = 0, len(body)
+    previous_delta = -1
     for _ in range(header.count):
         length, position = read_varint(body, position)
         stop = position + length
@@ -95,8 +96,12 @@ def _decode(body: bytes, header: BatchHeader) -> Iterator[Record]:
             raise InvalidRecord(f"record length {length} does not fit")
         timestamp_delta, position = read_varint(body, position + 1)
         offset_delta, position = read_varint(body, position)
-        if not 0 <= offset_delta <= header.last_offset_delta:
-            raise InvalidRecord(f"offset delta {offset_delta} is outside the batch")
+        if not previous_delta < offset_delta <= header.last_offset_delta:
+            raise InvalidRecord(
+                f"offset delta {offset_delta} after {previous_delta} in a batch that ends at"
+                f" {header.last_offset_delta}"
+            )
+        previous_delta = offset_delta
         key, position = _sized(body, position, stop)
         value, position = _sized(body, position, stop)
         count, position = read_varint(body, position)

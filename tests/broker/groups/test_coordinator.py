@@ -354,3 +354,31 @@ def test_groups_begin_anew_when_the_topic_of_their_offsets_is_deleted(
     assert groups.heartbeat("g", member, 1) == Error.UNKNOWN_MEMBER_ID
     assert groups.committed("g", "t", 0) == [-1]
     assert groups.stable("g").generation_id == 1
+
+
+def test_offsets_and_members_outlive_the_compaction_of_their_topic() -> None:
+    settings: dict[str, int | float] = {
+        "offsets.topic.segment.bytes": 20_000,
+        "log.cleaner.backoff.ms": 50,
+        "log.cleaner.min.cleanable.ratio": 0.1,
+    }
+
+    def size(server: Server) -> int:
+        return offsets_partition(server).log.size
+
+    with Broker(settings) as broker:
+        broker.create_topic("t", partitions=2)
+        with Asker(broker) as asker:
+            groups = Groups(asker)
+            groups.find("g")
+            member = groups.stable("g").member_id
+            for offset in range(1_000):
+                groups.commit("g", {("t", offset % 2): offset}, member=member, generation=1)
+        until(lambda: inside(broker, size) < 40_000, "the compaction")
+        broker.stop()
+        broker.start()
+        with Asker(broker) as asker:
+            groups = Groups(asker)
+            until(lambda: groups.describe("g").error_code == 0)
+            assert groups.heartbeat("g", member, 1) == 0
+            assert groups.committed("g", "t", 0, 1) == [998, 999]

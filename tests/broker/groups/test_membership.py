@@ -37,8 +37,11 @@ def test_nobody_coordinates_transactions_or_what_is_unheard_of(
 
 def test_the_topic_of_the_offsets_is_internal_compacted_and_has_fifty_partitions() -> None:
     with Broker() as broker, Asker(broker) as asker:
+        wanted = [{"name": "__consumer_offsets"}]
+        before = asker.ask(Api.METADATA, 12, topics=wanted, allow_auto_topic_creation=True)
+        assert before.topics[0].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
         assert Groups(asker).find("any").error_code == 0
-        answer = asker.ask(Api.METADATA, 12, topics=[{"name": "__consumer_offsets"}])
+        answer = asker.ask(Api.METADATA, 12, topics=wanted)
         (topic,) = answer.topics
         assert topic.is_internal
         assert len(topic.partitions) == 50

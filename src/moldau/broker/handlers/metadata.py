@@ -91,7 +91,12 @@ def _to_create(broker: Broker, request: Request) -> list[str]:
         return []
     names = (topic.name for topic in request.body.topics)
     known = broker.state.topics
-    missing = [name for name in names if name and name not in known and _is_legal(name)]
+    missing = [
+        name
+        for name in names
+        # A coordinator creates its topic itself, with the settings that it needs.
+        if name and name not in known and name not in INTERNAL_TOPICS and _is_legal(name)
+    ]
     return missing[:_MOST_CREATED]
 
 
