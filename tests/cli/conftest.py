@@ -35,6 +35,10 @@ class Ended:
 
 Run = Callable[..., Ended]
 
+# For messages that only have to be there: without this, librdkafka's producer is idempotent, and
+# takes half a second to get its id.
+QUICKLY = ("--acks", "1")
+
 
 @pytest.fixture
 def moldau(moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Run:

@@ -124,13 +124,21 @@ def test_a_progress_bar_appears_only_when_work_is_long(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.timeout(120)
 def test_the_demo_tells_its_story_and_leaves_nothing(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["demo"]) == 0
     told = capfd.readouterr().out
-    assert "orders: 5 messages delivered" in told
-    assert "anna ordered 2 coffees" in told
+    assert "orders: 12 messages delivered" in told
+    assert "kitchen: stable, 3 members, 0 messages and 0 s behind" in told
+    killed, lagging, taken_over = re.split("dies without a word|a sign of life", told)
+    assert "kitchen: stable, 3 members, 4 messages and" in lagging
+    for number in range(1, 37):
+        assert len(re.findall(rf"\[cook-\d\] \w+, order {number}:", told)) == 1
+    assert "cook-2" in killed
+    assert "[cook-2]" not in taken_over
+    assert "kitchen: stable, 2 members, 0 messages and 0 s behind" in taken_over
     assert told.rstrip().endswith("Start your own with `moldau broker`.")
     assert list(tmp_path.iterdir()) == []

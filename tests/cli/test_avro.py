@@ -10,7 +10,7 @@ import pytest
 
 from moldau.schemas import SchemaStore
 from moldau.testing import Broker
-from tests.cli.conftest import Run
+from tests.cli.conftest import QUICKLY, Run
 
 
 def order(*more: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_keys_and_json_envelopes_go_with_avro(moldau: Run, topic: str, tmp_path:
     file = schema_file(tmp_path, ORDER)
     where = ("--partition", "0", "--avro-schema", file)
     line = '{"item": "tea", "count": 3}'
-    moldau("produce", topic, *where, "--key-separator", "|", typed=f"anna|{line}\n")
+    moldau("produce", topic, *where, "--key-separator", "|", *QUICKLY, typed=f"anna|{line}\n")
     envelope = json.dumps({"key": "ben", "value": json.loads(line), "headers": {"a": "b"}})
     ended = moldau("produce", topic, *where, "--json", typed=f'{envelope}\n{{"key": "gone"}}\n')
     assert ended.json == {"topic": topic, "delivered": 2, "failed": 0}, ended.err
@@ -101,7 +101,7 @@ def test_a_bad_line_is_named_with_its_reason(
 ) -> None:
     file = schema_file(tmp_path, ORDER)
     good = '{"item": "tea", "count": 3}\n'
-    ended = moldau("produce", topic, "--avro-schema", file, typed=f"{good}{bad}\n{good}")
+    ended = moldau("produce", topic, "--avro-schema", file, *QUICKLY, typed=f"{good}{bad}\n{good}")
     assert ended.status == 1
     assert "error: line 2: " in ended.err
     assert reason in ended.err
@@ -115,7 +115,7 @@ def test_messages_of_two_versions_are_read_as_they_were_written(
     options = ("--subject", f"orders of {topic}", "--partition", "0")
     for schema in (ORDER, WITH_PRICE):
         file = schema_file(tmp_path, schema)
-        ended = moldau("produce", topic, "--avro-schema", file, *options, typed=line)
+        ended = moldau("produce", topic, "--avro-schema", file, *options, *QUICKLY, typed=line)
         assert ended.status == 0, ended.err
     shown = moldau("consume", topic, "--from-beginning", "--max", "2", "--avro").out.splitlines()
     assert [json.loads(each) for each in shown] == [
@@ -140,11 +140,11 @@ def test_a_value_that_is_no_avro_is_shown_as_it_is_and_said(
     moldau: Run, topic: str, tmp_path: Path
 ) -> None:
     file = schema_file(tmp_path, ORDER)
-    moldau("produce", topic, "--partition", "0", typed="plain\n")
+    moldau("produce", topic, "--partition", "0", *QUICKLY, typed="plain\n")
     line = '{"item": "tea", "count": 3}'
-    moldau("produce", topic, "--partition", "0", "--avro-schema", file, typed=f"{line}\n")
+    moldau("produce", topic, "--partition", "0", "--avro-schema", file, *QUICKLY, typed=f"{line}\n")
     unknown_id = json.dumps({"partition": 0, "value_base64": "AH////8="})
-    moldau("produce", topic, "--json", typed=f"{unknown_id}\n")
+    moldau("produce", topic, "--json", *QUICKLY, typed=f"{unknown_id}\n")
     ended = moldau("consume", topic, "--from-beginning", "--max", "3", "--avro", "--json")
     assert ended.status == 1
     plain, tea, unknown = ended.json_lines

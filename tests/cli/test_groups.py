@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -11,15 +13,15 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any
 
 import pytest
 
 from moldau.cli.group_view import duration
 from moldau.cli.reset import Kind, Move, Target, parse_target, plan
 from moldau.testing import Broker
-from tests.cli.conftest import Ended, Run
+from tests.cli.conftest import QUICKLY, Ended, Run
 
 WITHIN_S = 30.0
 JOINED = "this member reads partition"
@@ -83,10 +85,11 @@ def until(is_true: Callable[[], bool], what: str = "") -> None:
         time.sleep(0.02)
 
 
-def produce(moldau: Run, topic: str, first: int, last: int) -> list[str]:
+def produce(moldau: Run, topic: str, first: int, last: int, *words: str) -> list[str]:
     lines = [str(number) for number in range(first, last)]
     typed = "".join(f"{line},{line}\n" for line in lines)
-    assert moldau("produce", topic, "--key-separator", ",", typed=typed).status == 0
+    words = ("--key-separator", ",", *QUICKLY, *words)
+    assert moldau("produce", topic, *words, typed=typed).status == 0
     return lines
 
 
@@ -130,32 +133,38 @@ def test_a_signal_commits_what_was_printed_and_leaves_the_group(
 
 
 def test_members_share_the_partitions_and_a_dead_one_is_replaced(
-    moldau: Run, moldau_session_broker: Broker, topic: str, group: str
+    moldau: Run, fresh_name: str, group: str
 ) -> None:
-    options = ("--from-beginning", "--session-timeout", "6", "--format", "{partition} {value}")
-    with (
-        member(moldau_session_broker, topic, group, *options) as one,
-        member(moldau_session_broker, topic, group, *options) as two,
-    ):
-        until(lambda: has_members(moldau, group, 2), "both members")
-        sent = produce(moldau, topic, 0, 200)
+    topic = fresh_name
+    options = ("--from-beginning", "--session-timeout", "1.5", "--format", "{partition} {value}")
+    with Broker(group_min_session_timeout_ms=1000) as broker, ExitStack() as members:
+        own = ("--bootstrap", broker.bootstrap)
+        broker.create_topic(topic, partitions=3)
+        one, two = (members.enter_context(member(broker, topic, group, *options)) for _ in range(2))
+        until(lambda: has_members(moldau, group, 2, *own), "both members")
+        sent = produce(moldau, topic, 0, 200, *own)
         until(lambda: len(one.lines) + len(two.lines) >= 200, "all messages")
         partitions = [{line.split()[0] for line in each.lines} for each in (one, two)]
         assert partitions[0].isdisjoint(partitions[1])
         counts = Counter(line.split()[1] for line in one.lines + two.lines)
         assert counts == Counter(sent)
         # What it has printed is committed within a second; then it dies without a word.
-        until(lambda: moldau("groups", "describe", group, "--json").json["lag"] == 0, "commits")
+        until(lambda: describe(moldau, group, *own)["lag"] == 0, "commits")
         two.process.kill()
-        sent = produce(moldau, topic, 200, 260)
+        sent = produce(moldau, topic, 200, 260, *own)
         before = len(two.lines)
         until(lambda: set(sent) <= {line.split()[1] for line in one.lines}, "the take-over")
         assert len(two.lines) == before
         assert one.end() == 0
 
 
-def has_members(moldau: Run, group: str, count: int) -> bool:
-    view = moldau("groups", "describe", group, "--json")
+def describe(moldau: Run, group: str, *words: str) -> dict[str, Any]:
+    view: dict[str, Any] = moldau("groups", "describe", group, "--json", *words).json
+    return view
+
+
+def has_members(moldau: Run, group: str, count: int, *words: str) -> bool:
+    view = moldau("groups", "describe", group, "--json", *words)
     if view.status != 0:
         return False
     owned = [member for member in view.json["members"] if member["partitions"]]
@@ -190,7 +199,7 @@ def test_a_group_for_a_topic_that_is_not_there_fails(moldau: Run, group: str) ->
 
 
 def test_groups_are_listed_and_described(moldau: Run, topic: str, group: str) -> None:
-    moldau("produce", topic, "--json", typed=stamped([(0, 60), (0, 30), (1, 10)]))
+    moldau("produce", topic, "--json", *QUICKLY, typed=stamped([(0, 60), (0, 30), (1, 10)]))
     take(moldau, topic, group, "--max", "3")
     moldau("groups", "reset", group, "--to", "1", "--topic", topic, "--partition", "0", "--yes")
 
@@ -246,17 +255,52 @@ def test_a_live_view_says_what_changes(
         lines = iter(watching.stdout.readline, "")
         assert json.loads(next(lines))["lag"] == 0
         produce(moldau, topic, 10, 15)
-        until(lambda: json.loads(next(lines))["lag"] == 5)
+        until(lambda: is_behind(json.loads(next(lines)), 5))
+        moldau("groups", "reset", group, "--shift", "-1", "--yes")
+        until(lambda: is_behind(json.loads(next(lines)), 8))
         watching.send_signal(signal.SIGINT)
         watching.communicate(timeout=20)
     assert watching.returncode == 0
+
+
+def is_behind(view: dict[str, Any], lag: int) -> bool:
+    known = all(partition["seconds_behind"] is not None for partition in view["partitions"])
+    return view["lag"] == lag and known
+
+
+def test_a_live_view_on_a_terminal_is_a_table_that_changes(
+    moldau: Run, moldau_session_broker: Broker, topic: str, group: str
+) -> None:
+    produce(moldau, topic, 0, 10)
+    take(moldau, topic, group, "--max", "10")
+    command = ["groups", "describe", group, "--watch", "--every", "0.1"]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moldau", *command, "--bootstrap", moldau_session_broker.bootstrap],
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm-256color"},
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while seen.count(b"Ctrl-C ends") < 3:
+            seen += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert b"TOPIC" in seen
+    assert f"{group}: empty, 0 members, 0 messages".encode() in seen
 
 
 @pytest.fixture
 def committed(moldau: Run, topic: str, group: str) -> str:
     """A group that has read ten messages of each partition, written 100 to 10 seconds ago."""
     messages = [(partition, 100 - 10 * n) for n in range(10) for partition in range(3)]
-    moldau("produce", topic, "--json", typed=stamped(messages))
+    moldau("produce", topic, "--json", *QUICKLY, typed=stamped(messages))
     take(moldau, topic, group, "--max", "30")
     return group
 

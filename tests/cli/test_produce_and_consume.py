@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from moldau.testing import Broker
-from tests.cli.conftest import Run
+from tests.cli.conftest import QUICKLY, Run
 
 
 def test_lines_come_back_in_order(moldau: Run, topic: str) -> None:
@@ -34,7 +34,7 @@ def test_a_topic_that_does_not_exist_is_made_by_the_first_message(
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_comes_back_the_same(moldau: Run, topic: str, codec: str) -> None:
     lines = "".join(f"line {number} {'x' * 50}\n" for number in range(200))
-    moldau("produce", topic, "--partition", "0", "--compression", codec, typed=lines)
+    moldau("produce", topic, "--partition", "0", "--compression", codec, *QUICKLY, typed=lines)
     assert moldau("consume", topic, "--from-beginning", "--max", "200").out == lines
 
 
@@ -137,7 +137,7 @@ def test_a_partition_that_is_not_there_fails(moldau: Run, topic: str) -> None:
 
 
 def test_offsets_choose_where_to_start(moldau: Run, topic: str) -> None:
-    moldau("produce", topic, "--partition", "0", typed="a\nb\nc\nd\n")
+    moldau("produce", topic, "--partition", "0", *QUICKLY, typed="a\nb\nc\nd\n")
     where = ("--partition", "0", "--timeout", "3", "--max", "2")
     assert moldau("consume", topic, "--offset", "2", *where).out == "c\nd\n"
     assert moldau("consume", topic, "--offset", "-1", *where[:2], "--max", "1").out == "d\n"
@@ -146,15 +146,15 @@ def test_offsets_choose_where_to_start(moldau: Run, topic: str) -> None:
 
 
 def test_an_offset_outside_the_log_is_refused_with_the_range(moldau: Run, topic: str) -> None:
-    moldau("produce", topic, "--partition", "0", typed="a\n")
+    moldau("produce", topic, "--partition", "0", *QUICKLY, typed="a\n")
     ended = moldau("consume", topic, "--partition", "0", "--offset", "7")
     assert ended.status == 1
     assert "holds offsets 0 to 1, not 7" in ended.err
 
 
 def test_only_the_chosen_partition_is_read(moldau: Run, topic: str) -> None:
-    moldau("produce", topic, "--partition", "0", typed="zero\n")
-    moldau("produce", topic, "--partition", "1", typed="one\n")
+    moldau("produce", topic, "--partition", "0", *QUICKLY, typed="zero\n")
+    moldau("produce", topic, "--partition", "1", *QUICKLY, typed="one\n")
     options = ("--from-beginning", "--partition", "1", "--timeout", "1")
     assert moldau("consume", topic, *options).out == "one\n"
 
@@ -208,7 +208,7 @@ def test_a_consumer_goes_on_until_ctrl_c_and_then_ends_well(
     with start_consumer(moldau_session_broker, topic, "--from-beginning") as consumer:
         assert consumer.stdout is not None
         for line in ("first", "second"):
-            moldau("produce", topic, typed=f"{line}\n")
+            moldau("produce", topic, *QUICKLY, typed=f"{line}\n")
             assert consumer.stdout.readline() == f"{line}\n"
         consumer.send_signal(signal.SIGINT)
         _, errors = consumer.communicate(timeout=20)
@@ -219,12 +219,12 @@ def test_a_consumer_goes_on_until_ctrl_c_and_then_ends_well(
 def test_a_reader_that_has_enough_ends_the_consumer_quietly(
     moldau: Run, topic: str, moldau_session_broker: Broker
 ) -> None:
-    moldau("produce", topic, "--partition", "0", typed="a\n" * 5000)
+    moldau("produce", topic, "--partition", "0", *QUICKLY, typed="a\n" * 5000)
     with start_consumer(moldau_session_broker, topic, "--from-beginning") as consumer:
         assert consumer.stdout is not None
         assert consumer.stdout.readline() == "a\n"
         consumer.stdout.close()
-        moldau("produce", topic, typed="one more\n" * 5000)
+        moldau("produce", topic, *QUICKLY, typed="one more\n" * 5000)
         assert consumer.wait(20) == 0
         assert consumer.stderr is not None
         assert consumer.stderr.read() == ""
@@ -274,7 +274,7 @@ def test_a_consumer_goes_on_after_the_broker_was_restarted(fresh_name: str) -> N
 def test_a_consumer_that_times_out_without_a_connection_fails(fresh_name: str) -> None:
     with Broker() as broker:
         broker.create_topic(fresh_name)
-        options = ("--from-beginning", "--timeout", "3")
+        options = ("--from-beginning", "--timeout", "2")
         with start_consumer(broker, fresh_name, *options) as consumer:
             assert consumer.stdout is not None
             send(broker, fresh_name, "only this")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import QUICKLY, Run
 
 
 def test_a_created_topic_is_listed_and_described(moldau: Run, fresh_name: str) -> None:
@@ -31,7 +31,7 @@ def test_a_created_topic_is_listed_and_described(moldau: Run, fresh_name: str) -
 
 
 def test_a_described_topic_counts_its_messages(moldau: Run, topic: str) -> None:
-    moldau("produce", topic, "--partition", "1", typed="a\nb\n")
+    moldau("produce", topic, "--partition", "1", *QUICKLY, typed="a\nb\n")
     described = moldau("topics", "describe", topic)
     assert described.out.splitlines() == [
         f"{topic}: 3 partitions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -71,7 +72,8 @@ def test_members_share_a_topic_and_hand_over_cleanly(
             with lock:
                 seen[message.value] += 1
 
-    consumers = [Consumer(bootstrap, group, session_timeout_ms=6000) for _ in range(3)]
+    settings = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
+    consumers = [Consumer(bootstrap, group, settings=settings) for _ in range(3)]
     threads = [threading.Thread(target=run, args=(consumer,)) for consumer in consumers]
     fill(bootstrap, topic, partitions, count)
     for consumer, thread in zip(consumers, threads, strict=True):
@@ -124,10 +126,44 @@ def test_an_admin_sees_groups_members_and_lag(
         admin.set_group_offsets(group, {(topic, 0): 4})
         first, second = admin.lag(group, seconds=True)
         assert (first.committed, first.end, first.lag) == (4, 10, 6)
-        assert first.seconds == 5.0
+        # Message 4 was written five seconds after 1970 began.
+        assert first.seconds == pytest.approx(time.time() - 5, abs=WITHIN_S)
         assert (second.lag, second.seconds) == (0, 0.0)
         admin.delete_group(group)
         assert group not in [found.name for found in admin.groups()]
+
+
+def test_a_lag_has_all_partitions_and_knows_nothing_without_a_commit(
+    bootstrap: str, new_topic: Callable[..., str], group: str
+) -> None:
+    topic, gone = new_topic(partitions=2), new_topic()
+    fill(bootstrap, topic, 2, 10)
+    fill(bootstrap, gone, 1, 1)
+    with Admin(bootstrap) as admin:
+        admin.set_group_offsets(group, {(topic, 1): 2, (gone, 0): 0})
+        admin.delete_records(topic, {1: 4})
+        admin.delete_topic(gone)
+        none, some = admin.lag(group, seconds=True)
+        assert (none.committed, none.end, none.lag, none.seconds) == (None, 10, None, None)
+        assert (some.committed, some.start, some.end, some.lag) == (2, 4, 10, 6)
+        before = some.seconds or 0
+        assert before == pytest.approx(time.time() - 5, abs=WITHIN_S)
+        assert admin.lag(group)[1].seconds is None
+        # Nobody reads, so it grows.
+        eventually(lambda: (admin.lag(group, seconds=True)[1].seconds or 0) > before)
+
+
+def test_many_groups_are_described_in_the_order_asked_for(
+    bootstrap: str, topic: str, group: str
+) -> None:
+    with Admin(bootstrap) as admin:
+        admin.set_group_offsets(group, {(topic, 0): 0})
+        found = admin.describe_groups([f"{group}-none", group])
+        assert [(each.name, each.state) for each in found] == [
+            (f"{group}-none", "dead"),
+            (group, "empty"),
+        ]
+        assert admin.group(group) == found[1]
 
 
 def test_a_member_of_a_group_seeks(bootstrap: str, topic: str, group: str) -> None:

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from moldau import __version__
-from moldau.cli import bench, consume, demo, doctor, groups, produce, topics
+from moldau.cli import bench, consume, demo, doctor, groups, log, produce, topics
 from moldau.cli.broker import Flags, run_broker
 from moldau.cli.output import Failure, leave_stdout, show_failure
 
@@ -17,7 +17,7 @@ from moldau.cli.output import Failure, leave_stdout, show_failure
 class InOrder(TyperGroup):
     """Lists the commands in the order that a newcomer needs them."""
 
-    ORDER = ("broker", "topics", "produce", "consume", "groups", "doctor", "demo", "bench")
+    ORDER = ("broker", "topics", "produce", "consume", "groups", "log", "doctor", "demo", "bench")
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return sorted(self.commands, key=self.ORDER.index)
@@ -107,6 +107,7 @@ app.add_typer(topics.app, name="topics")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(log.app, name="log")
 app.command()(doctor.doctor)
 app.command()(demo.demo)
 app.command()(bench.bench)

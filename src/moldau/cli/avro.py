@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from moldau.cli.clients import require_broker, silent_logger
+from moldau.cli.clients import CLIENT_ID, require_broker, silent_logger
 from moldau.cli.messages import BadLine, Decoded, Outgoing, Parse
 from moldau.cli.output import Failure, show
 
@@ -46,7 +46,7 @@ def connect_store(bootstrap: str) -> SchemaStore:
     from moldau.schemas import SchemaStore
 
     try:
-        return SchemaStore(bootstrap, client_id="moldau-cli", logger=silent_logger())
+        return SchemaStore(bootstrap, client_id=CLIENT_ID, logger=silent_logger())
     except ClientError as problem:
         raise Failure(f"the schema store does not answer: {problem}") from None
 

@@ -33,7 +33,8 @@ def bench(
         typer.Option(
             metavar="NAME",
             help="Only this; may be repeated. "
-            "One of startup, throughput, requests, latency, cold, partitions, log-size.",
+            "One of startup, throughput, requests, latency, cold, partitions, log-size, "
+            "groups, client.",
             autocompletion=complete_names,
         ),
     ] = None,

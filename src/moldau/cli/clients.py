@@ -16,13 +16,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from moldau.cli.output import Failure
+from moldau.client.connection import DEFAULT_BOOTSTRAP
+from moldau.client.errors import ClientError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
     from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata
 
+    from moldau.client.admin import Admin
+
+CLIENT_ID = "moldau-cli"
 REQUEST_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 3.0
+ASK_DOCTOR = "`moldau doctor` finds out where the connection ends"
 
 
 def silent_logger() -> logging.Logger:
@@ -39,7 +45,7 @@ def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
         host, colon, port = item.strip().rpartition(":")
         if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise typer.BadParameter(
-                f"{item.strip()!r} is not HOST:PORT, for example 127.0.0.1:9092",
+                f"{item.strip()!r} is not HOST:PORT, for example {DEFAULT_BOOTSTRAP}",
                 param_hint="--bootstrap",
             )
         found.append((host.strip("[]"), int(port)))
@@ -77,7 +83,7 @@ def _config(bootstrap: str, **more: Any) -> dict[str, Any]:
     """librdkafka's configuration; further settings have underscores for dots."""
     return {
         "bootstrap.servers": bootstrap,
-        "client.id": "moldau-cli",
+        "client.id": CLIENT_ID,
         "socket.connection.setup.timeout.ms": 5000,
         "reconnect.backoff.max.ms": 1000,
         "error_cb": lambda error: None,
@@ -90,6 +96,14 @@ def connect_admin(bootstrap: str, timeout: float = CONNECT_TIMEOUT_S) -> AdminCl
     from confluent_kafka.admin import AdminClient
 
     return AdminClient(_config(bootstrap), logger=silent_logger())
+
+
+def connect_client_admin(bootstrap: str, timeout: float = REQUEST_TIMEOUT_S) -> Admin:
+    """Our own client's admin; its errors are for `failures` as well."""
+    require_broker(bootstrap, min(timeout, CONNECT_TIMEOUT_S))
+    from moldau.client.admin import Admin
+
+    return Admin(timeout=timeout, settings=_config(bootstrap), logger=silent_logger())
 
 
 def connect_producer(bootstrap: str, **config: Any) -> Producer:
@@ -134,13 +148,17 @@ def connect_consumer(
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Turns librdkafka's exceptions inside the block into `Failure`."""
+    """Turns librdkafka's and our client's exceptions inside the block into `Failure`."""
     from confluent_kafka import KafkaException
 
     try:
         yield
     except KafkaException as problem:
         raise failure_of(problem.args[0]) from None
+    except ClientError as problem:
+        # It names what it is about.
+        advice = ASK_DOCTOR if problem.error is None else failure_of(problem.error).advice
+        raise Failure(str(problem), advice) from None
 
 
 def failure_of(error: KafkaError, topic: str = "") -> Failure:
@@ -164,7 +182,7 @@ def failure_of(error: KafkaError, topic: str = "") -> Failure:
     ):
         return Failure(
             f"{subject}the broker did not answer in time ({error.str()})",
-            "`moldau doctor` finds out where the connection ends",
+            ASK_DOCTOR,
         )
     if code == KafkaError.GROUP_ID_NOT_FOUND:
         return Failure("there is no such group", "see `moldau groups list`")

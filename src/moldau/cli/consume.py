@@ -11,6 +11,7 @@ import typer
 
 from moldau.cli.avro import AvroDecoder
 from moldau.cli.clients import (
+    CLIENT_ID,
     REQUEST_TIMEOUT_S,
     connect_consumer,
     failure_of,
@@ -96,6 +97,13 @@ def consume(
             "10 if not given.",
         ),
     ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --group: a name to know this member by; moldau-cli if not given.",
+        ),
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -108,8 +116,8 @@ def consume(
         raise typer.BadParameter("--from-beginning and --offset exclude each other")
     if group is not None:
         _check_group(group, offset, partition)
-    elif session_timeout is not None:
-        raise typer.BadParameter("--session-timeout goes with --group")
+    elif session_timeout is not None or client_id is not None:
+        raise typer.BadParameter("--session-timeout and --client-id go with --group")
     decode = AvroDecoder(bootstrap) if avro else None
     try:
         render = _renderer(as_json, template, decode)
@@ -127,7 +135,9 @@ def consume(
             group_id=group,
             auto_offset_reset=start,
             session_timeout_ms=session_ms,
-            heartbeat_interval_ms=min(3000, session_ms // 3),
+            # Members learn by heartbeat that partitions are to be shared anew.
+            heartbeat_interval_ms=min(3000, session_ms // 8),
+            client_id=client_id or CLIENT_ID,
         )
         _read_as_member(member, group, topic, render, connection, maximum, timeout)
     else:

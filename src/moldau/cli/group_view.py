@@ -20,18 +20,18 @@ def summary(view: GroupView) -> str:
 def lines_of(view: GroupView) -> list[Text | str]:
     from rich.text import Text
 
-    numbers = {member.id: number for number, member in enumerate(view.members, 1)}
+    numbers = {member.member_id: number for number, member in enumerate(view.members, 1)}
     lines: list[Text | str] = [Text(summary(view), "bold")]
     if view.members:
         lines += table_lines(
             ("MEMBER", "CLIENT", "HOST", "PARTITIONS", "ID"),
             [
                 (
-                    numbers[member.id],
+                    numbers[member.member_id],
                     member.client_id,
                     member.host,
                     len(member.partitions),
-                    member.id,
+                    member.member_id,
                 )
                 for member in view.members
             ],
@@ -41,12 +41,13 @@ def lines_of(view: GroupView) -> list[Text | str]:
             ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "BEHIND", "MEMBER"),
             [
                 (
-                    *partition.place,
+                    partition.topic,
+                    partition.partition,
                     or_dash(partition.committed),
                     partition.end,
                     or_dash(partition.lag),
                     "-" if partition.seconds is None else duration(partition.seconds),
-                    numbers.get(partition.member_id or "", "-"),
+                    numbers.get(partition.member or "", "-"),
                 )
                 for partition in view.partitions
             ],
@@ -58,12 +59,12 @@ def group_as_json(view: GroupView) -> dict[str, Any]:
     return {
         "group": view.group,
         "state": view.state,
-        "assignor": view.assignor,
+        "assignor": view.described.assignor,
         "lag": view.lag,
         "seconds_behind": view.seconds,
         "members": [
             {
-                "id": member.id,
+                "id": member.member_id,
                 "client_id": member.client_id,
                 "host": member.host,
                 "instance_id": member.instance_id,
@@ -75,14 +76,14 @@ def group_as_json(view: GroupView) -> dict[str, Any]:
         ],
         "partitions": [
             {
-                "topic": partition.place[0],
-                "partition": partition.place[1],
+                "topic": partition.topic,
+                "partition": partition.partition,
                 "committed": partition.committed,
                 "start": partition.start,
                 "end": partition.end,
                 "lag": partition.lag,
                 "seconds_behind": partition.seconds,
-                "member": partition.member_id,
+                "member": partition.member,
             }
             for partition in view.partitions
         ],

@@ -4,45 +4,38 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moldau.cli.clients import REQUEST_TIMEOUT_S, connect_admin, topic_metadata
+from moldau.cli.clients import REQUEST_TIMEOUT_S, connect_client_admin, failures
 from moldau.cli.group_view import group_as_json, lines_of, or_dash, summary
-from moldau.cli.lag import (
-    GroupWatch,
-    Place,
-    answer,
-    committed_offsets,
-    describe_group,
-    look_up,
-    offset_bounds,
-    state_of,
-)
+from moldau.cli.lag import look, state_of
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, complete_topics
 from moldau.cli.output import Failure, console, show, show_json, show_table
-from moldau.cli.reset import Kind, Move, Target, parse_target, plan
+from moldau.cli.reset import Kind, Move, Place, Target, parse_target, plan
 from moldau.cli.stopping import stopping
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
     from rich.text import Text
+
+    from moldau.client.admin import Admin
 
 app = typer.Typer(
     no_args_is_help=True, help="List, describe, reset and delete consumer groups; see their lag."
 )
 
-GROUPS_AT_ONCE = 500
-
 
 def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of groups for shell completion; none when no broker answers at once."""
     try:
-        admin = connect_admin(ctx.params.get("bootstrap") or DEFAULT_BOOTSTRAP, timeout=1)
-        return [name for name in _group_names(admin, timeout=1) if name.startswith(incomplete)]
+        with _admin(ctx.params.get("bootstrap") or DEFAULT_BOOTSTRAP, timeout=1) as admin:
+            names = [group.name for group in admin.groups()]
     except (Failure, typer.BadParameter):
         return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 GroupName = Annotated[
@@ -62,15 +55,9 @@ def list_groups(
     as_json: Json = False,
 ) -> None:
     """List all groups with their state and how many members they have."""
-    admin = connect_admin(bootstrap)
-    rows = []
-    names = _group_names(admin)
-    for first in range(0, len(names), GROUPS_AT_ONCE):
-        some = names[first : first + GROUPS_AT_ONCE]
-        described = admin.describe_consumer_groups(some, request_timeout=REQUEST_TIMEOUT_S)
-        for name in some:
-            found = answer(described[name], name)
-            rows.append((name, state_of(found), len(found.members)))
+    with _admin(bootstrap) as admin:
+        found = admin.describe_groups([group.name for group in admin.groups()])
+    rows = [(group.name, state_of(group), len(group.members)) for group in found]
     if as_json:
         show_json([{"group": g, "state": s, "members": m} for g, s, m in rows])
     elif rows:
@@ -96,21 +83,18 @@ def describe(
     LAG counts the messages that are not committed. BEHIND is how long ago the first of them was
     written, by its timestamp: 0 s when there is none, and growing while nobody reads.
     """
-    looking = GroupWatch(connect_admin(bootstrap), bootstrap)
-    try:
+    with _admin(bootstrap) as admin:
         if watch:
-            _watch(looking, groups, every, as_json)
+            _watch(admin, groups, every, as_json)
             return
         for number, group in enumerate(groups):
-            view = looking.look(group)
+            view = look(admin, group)
             if as_json:
                 show_json(group_as_json(view))
                 continue
             out = console()
             for line in ([] if number == 0 else [""]) + lines_of(view):
                 out.print(line)
-    finally:
-        looking.close()
 
 
 @app.command()
@@ -152,18 +136,18 @@ def reset(
     target = _target(to, shift)
     if partition and len(topic or []) != 1:
         raise typer.BadParameter("--partition goes with exactly one --topic")
-    admin = connect_admin(bootstrap)
-    _require_empty(admin, group, "its offsets can be moved")
-    committed = committed_offsets(admin, group)
-    places = _chosen(admin, group, committed, topic or [], partition or [])
-    moves = _plan(admin, target, places, committed)
-    if not moves:
-        raise Failure(f"group {group} has committed nothing there that could be shifted")
-    if not as_json:
-        _show_plan(moves)
-    count = f"{len(moves)} partition{'s' if len(moves) != 1 else ''}"
-    _confirm(f"Move {count} of group {group}?", yes)
-    _move(admin, group, moves)
+    with _admin(bootstrap) as admin:
+        _require_empty(admin, group, "its offsets can be moved")
+        committed = admin.group_offsets(group)
+        places = _chosen(admin, group, committed, topic or [], partition or [])
+        moves = _plan(admin, target, places, committed)
+        if not moves:
+            raise Failure(f"group {group} has committed nothing there that could be shifted")
+        if not as_json:
+            _show_plan(moves)
+        count = f"{len(moves)} partition{'s' if len(moves) != 1 else ''}"
+        _confirm(f"Move {count} of group {group}?", yes)
+        admin.set_group_offsets(group, {move.place: move.new for move in moves})
     if as_json:
         show_json({"group": group, "partitions": [_move_as_json(move) for move in moves]})
     else:
@@ -181,32 +165,31 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete groups with all that they have committed; asks first. Messages stay."""
-    admin = connect_admin(bootstrap)
-    known = set(_group_names(admin))
-    chosen = [group for group in dict.fromkeys(groups) if group in known or not if_exists]
-    for group in chosen:
-        if group not in known:
-            raise Failure(f"there is no group {group}", "see `moldau groups list`")
-        _require_empty(admin, group, "it can be deleted")
-    if chosen:
-        _confirm(f"Delete {', '.join(chosen)} and the offsets committed there?", yes)
-        futures = admin.delete_consumer_groups(chosen, request_timeout=REQUEST_TIMEOUT_S)
+    with _admin(bootstrap) as admin:
+        known = {group.name for group in admin.groups()}
+        chosen = [group for group in dict.fromkeys(groups) if group in known or not if_exists]
         for group in chosen:
-            answer(futures[group], group)
+            if group not in known:
+                raise Failure(f"there is no group {group}", "see `moldau groups list`")
+            _require_empty(admin, group, "it can be deleted")
+        if chosen:
+            _confirm(f"Delete {', '.join(chosen)} and the offsets committed there?", yes)
+        for group in chosen:
+            admin.delete_group(group)
             if not as_json:
                 show(f"{group}: deleted", "green")
     if as_json:
         show_json({"deleted": chosen})
 
 
-def _group_names(admin: AdminClient, timeout: float = REQUEST_TIMEOUT_S) -> list[str]:
-    listed = answer(admin.list_consumer_groups(request_timeout=timeout))
-    if listed.errors:
-        raise Failure(f"not all groups could be listed: {listed.errors[0]}")
-    return sorted(group.group_id for group in listed.valid)
+@contextmanager
+def _admin(bootstrap: str, timeout: float = REQUEST_TIMEOUT_S) -> Iterator[Admin]:
+    """What the cluster refuses inside the block is a Failure."""
+    with connect_client_admin(bootstrap, timeout) as admin, failures():
+        yield admin
 
 
-def _watch(looking: GroupWatch, groups: list[str], every: float, as_json: bool) -> None:
+def _watch(admin: Admin, groups: list[str], every: float, as_json: bool) -> None:
     from rich.console import Group
     from rich.live import Live
 
@@ -214,7 +197,7 @@ def _watch(looking: GroupWatch, groups: list[str], every: float, as_json: bool) 
         if as_json or not sys.stdout.isatty():
             while not stop.is_set():
                 for group in groups:
-                    view = looking.look(group)
+                    view = look(admin, group)
                     if as_json:
                         show_json(group_as_json(view))
                     else:
@@ -226,7 +209,7 @@ def _watch(looking: GroupWatch, groups: list[str], every: float, as_json: bool) 
             while not stop.is_set():
                 lines: list[Text | str] = []
                 for group in groups:
-                    lines += [*lines_of(looking.look(group)), ""]
+                    lines += [*lines_of(look(admin, group)), ""]
                 moment = time.strftime("%H:%M:%S")
                 live.update(Group(*lines, f"{moment}, every {every:g} s; Ctrl-C ends"))
                 live.refresh()
@@ -244,11 +227,11 @@ def _target(to: str | None, shift: int | None) -> Target:
         raise typer.BadParameter(str(problem), param_hint="--to") from None
 
 
-def _require_empty(admin: AdminClient, group: str, purpose: str) -> None:
-    members = describe_group(admin, group).members
+def _require_empty(admin: Admin, group: str, purpose: str) -> None:
+    members = admin.group(group).members
     if members:
         count = f"{len(members)} member{'s' if len(members) != 1 else ''}"
-        hosts = sorted({f"{m.client_id} on {m.host.removeprefix('/')}" for m in members})
+        hosts = sorted({f"{m.client_id} on {m.host}" for m in members})
         raise Failure(
             f"group {group} has {count}: {', '.join(hosts)}",
             f"stop them first; {purpose} once the group is empty",
@@ -256,7 +239,7 @@ def _require_empty(admin: AdminClient, group: str, purpose: str) -> None:
 
 
 def _chosen(
-    admin: AdminClient,
+    admin: Admin,
     group: str,
     committed: dict[Place, int],
     topics: list[str],
@@ -272,7 +255,7 @@ def _chosen(
         return sorted(committed)
     found = []
     for topic in dict.fromkeys(topics):
-        known = topic_metadata(admin, topic).partitions
+        known = [info.index for info in admin.topic(topic).partitions]
         for index in partitions:
             if index not in known:
                 raise Failure(
@@ -283,16 +266,17 @@ def _chosen(
 
 
 def _plan(
-    admin: AdminClient, target: Target, places: list[Place], committed: dict[Place, int]
+    admin: Admin, target: Target, places: list[Place], committed: dict[Place, int]
 ) -> list[Move]:
-    from confluent_kafka.admin import OffsetSpec
-
-    bounds = offset_bounds(admin, {topic for topic, _ in places})
-    there = [place for place in places if place in bounds]
+    bounds: dict[Place, tuple[int, int]] = {}
     at_time: dict[Place, int] = {}
-    if target.kind is Kind.TIME:
-        at_time = look_up(admin, dict.fromkeys(there, OffsetSpec.for_timestamp(target.number)))
-    return plan(target, there, committed, bounds, at_time)
+    # What is committed may be of a topic that is gone.
+    for topic in {topic for topic, _ in places} & admin.topics(internal=True).keys():
+        bounds |= {(topic, index): found for index, found in admin.offsets(topic).items()}
+        if target.kind is Kind.TIME:
+            times = admin.offsets_at(topic, target.number)
+            at_time |= {(topic, i): -1 if at is None else at for i, at in times.items()}
+    return plan(target, [at for at in places if at in bounds], committed, bounds, at_time)
 
 
 def _show_plan(moves: list[Move]) -> None:
@@ -308,20 +292,6 @@ def _show_plan(moves: list[Move]) -> None:
 def _move_as_json(move: Move) -> dict[str, Any]:
     topic, partition = move.place
     return {"topic": topic, "partition": partition, "before": move.now, "committed": move.new}
-
-
-def _move(admin: AdminClient, group: str, moves: list[Move]) -> None:
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
-    places = [TopicPartition(*move.place, move.new) for move in moves]
-    asked = [ConsumerGroupTopicPartitions(group, places)]
-    futures = admin.alter_consumer_group_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
-    for place in answer(futures[group], group).topic_partitions:
-        if place.error is not None:
-            raise Failure(
-                f"group {group}: {place.topic} partition {place.partition} was not moved: "
-                f"{place.error.str()}"
-            )
 
 
 def _confirm(question: str, yes: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 
-from moldau.cli.lag import Place
+Place = tuple[str, int]
 
 UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 AGO = re.compile(r"(\d{1,9})([smhdw])")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 import confluent_kafka
@@ -23,6 +23,7 @@ from moldau.client.connection import kafka_name, librdkafka_settings
 from moldau.client.errors import ClientError, words_of
 from moldau.client.groups import GroupAdmin
 from moldau.client.infos import PartitionInfo, TopicInfo
+from moldau.client.message_times import MessageTimes
 from moldau.client.positions import Place
 
 TIMEOUT_S = 10.0
@@ -38,15 +39,20 @@ class Admin(GroupAdmin):
     def __init__(
         self, bootstrap: str | None = None, *, timeout: float = TIMEOUT_S, **settings: Any
     ) -> None:
-        self._settings = librdkafka_settings(bootstrap, settings)
-        self._client = AdminClient(self._settings)
+        chosen = librdkafka_settings(bootstrap, settings)
+        self._client = AdminClient(chosen)
+        self._times = MessageTimes(chosen)
         self._timeout = timeout
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        return None
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what `lag` has read with; the next `lag` would connect again."""
+        self._times.close()
 
     def topics(self, internal: bool = False) -> dict[str, TopicInfo]:
         """All topics by name; the brokers' own ones only if asked for."""
@@ -129,10 +135,7 @@ class Admin(GroupAdmin):
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """For each partition, the first offset still kept and the one that comes next."""
-        places = [(topic, info.index) for info in self.topic(topic).partitions]
-        first = self._offsets(places, OffsetSpec.earliest())
-        following = self._offsets(places, OffsetSpec.latest())
-        return {at[1]: (first[at], following[at]) for at in places}
+        return {at[1]: bounds for at, bounds in self._bounds_of([self.topic(topic)]).items()}
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The offset that comes next in a partition."""
@@ -152,6 +155,17 @@ class Admin(GroupAdmin):
             at.partition: self._answer(f"{topic} [{at.partition}]", answer).low_watermark
             for at, answer in answers.items()
         }
+
+    def _bounds(self, topics: Collection[str]) -> dict[Place, tuple[int, int]]:
+        """The same for several topics; those that are gone are left out."""
+        known = self.topics(internal=True) if topics else {}
+        return self._bounds_of(known[topic] for topic in topics if topic in known)
+
+    def _bounds_of(self, topics: Iterable[TopicInfo]) -> dict[Place, tuple[int, int]]:
+        places = [(topic.name, info.index) for topic in topics for info in topic.partitions]
+        first = self._offsets(places, OffsetSpec.earliest())
+        following = self._offsets(places, OffsetSpec.latest())
+        return {at: (first[at], following[at]) for at in places}
 
     def _offsets(self, places: list[Place], spec: OffsetSpec) -> dict[Place, int]:
         if not places:

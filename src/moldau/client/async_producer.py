@@ -9,7 +9,7 @@ from typing import Any, Self, overload
 from moldau.client.delivery import Delivery, SetDelivery
 from moldau.client.errors import QueueFull
 from moldau.client.message import Headers, MessageSet, ProducerRecord, Timestamp
-from moldau.client.producer import Producer
+from moldau.client.producer import MAX_BLOCK_S, Producer
 
 _FULL_WAIT_S = 0.01
 
@@ -27,7 +27,7 @@ class AsyncProducer:
     """
 
     def __init__(self, bootstrap: str | None = None, **settings: Any) -> None:
-        self._max_block_s = settings.pop("max_block_s", 60.0)
+        self._max_block_s = settings.pop("max_block_s", MAX_BLOCK_S)
         settings.setdefault("offsets", True)
         self._producer = Producer(bootstrap, max_block_s=0.0, **settings)
 

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import confluent_kafka
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import OffsetSpec
 
 from moldau.client.infos import GroupDescription, GroupInfo, MemberInfo, PartitionLag
+from moldau.client.message_times import MessageTimes
 from moldau.client.positions import Place
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+_GROUPS_AT_ONCE = 500
 
 
 class GroupAdmin:
     """Groups, their offsets and how far they are behind."""
 
     _client: AdminClient
-    _timeout: float
-    _settings: dict[str, Any]
+    _times: MessageTimes
 
     def groups(self) -> list[GroupInfo]:
         """All groups, with and without members."""
         found = self._answer("groups", self._client.list_consumer_groups())
-        if not found.valid and found.errors:
+        if found.errors:
             raise self._failure("groups", found.errors[0])
         return [
             GroupInfo(group.group_id, group.state.name.lower(), group.is_simple_consumer_group)
@@ -37,30 +37,19 @@ class GroupAdmin:
 
     def group(self, name: str) -> GroupDescription:
         """Who is in a group, and who reads what."""
-        found = self._one(f"group {name}", self._client.describe_consumer_groups([name]))
-        return GroupDescription(
-            name,
-            found.state.name.lower(),
-            found.partition_assignor or "",
-            found.coordinator.id if found.coordinator else -1,
-            tuple(
-                MemberInfo(
-                    member.member_id,
-                    member.client_id,
-                    member.host,
-                    member.group_instance_id,
-                    tuple(
-                        sorted(
-                            (at.topic, at.partition)
-                            for at in (
-                                member.assignment.topic_partitions if member.assignment else ()
-                            )
-                        )
-                    ),
-                )
-                for member in found.members
-            ),
-        )
+        (found,) = self.describe_groups([name])
+        return found
+
+    def describe_groups(self, names: Sequence[str]) -> list[GroupDescription]:
+        """The same for many groups, in the order in which they are named."""
+        found = []
+        for first in range(0, len(names), _GROUPS_AT_ONCE):
+            some = list(names[first : first + _GROUPS_AT_ONCE])
+            answers = self._client.describe_consumer_groups(some)
+            found += [
+                _description(name, self._answer(f"group {name}", answers[name])) for name in some
+            ]
+        return found
 
     def delete_group(self, name: str) -> None:
         """Delete a group without members, and what it has committed."""
@@ -87,9 +76,11 @@ class GroupAdmin:
                 raise self._failure(f"group {name}, {at.topic} [{at.partition}]", at.error)
 
     def lag(self, name: str, *, seconds: bool = False) -> list[PartitionLag]:
-        """How far a group is behind, in every partition that it has committed or reads.
+        """How far a group is behind, in every partition of the topics that it reads.
 
-        With `seconds`, a message is read from each partition that has a lag, to see its age.
+        Those are the topics of which it has committed something, or of which a member reads a
+        partition. With `seconds`, the first message that is not committed is read from each
+        partition that has a lag, to see its age.
         """
         committed = self.group_offsets(name)
         readers = {
@@ -97,67 +88,33 @@ class GroupAdmin:
             for member in self.group(name).members
             for place in member.partitions
         }
-        places = sorted(committed.keys() | readers.keys())
-        first = self._offsets(places, OffsetSpec.earliest())
-        end = self._offsets(places, OffsetSpec.latest())
+        bounds = self._bounds({topic for topic, _ in (*committed, *readers)})
         following = {
-            place: min(max(committed.get(place, 0), first[place]), end[place]) for place in places
+            place: min(max(at, bounds[place][0]), bounds[place][1])
+            for place, at in committed.items()
+            if place in bounds
         }
-        behind = {place: at for place, at in following.items() if at < end[place]}
-        ages = self._ages(behind, end) if seconds else {}
+        behind = {place: at for place, at in following.items() if at < bounds[place][1]}
+        ages = dict.fromkeys(following.keys() - behind.keys(), 0.0)
+        if seconds:
+            times = self._times.at(behind)
+            now_ms = time.time() * 1000
+            for place, written_ms in times.items():
+                ages[place] = round(max(0.0, now_ms - written_ms) / 1000, 3)
         return [
             PartitionLag(
                 *place,
                 committed=committed.get(place),
-                end=end[place],
-                lag=end[place] - following[place],
-                seconds=(ages.get(place) if place in behind else 0.0) if seconds else None,
+                start=start,
+                end=end,
+                lag=end - following[place] if place in following else None,
+                seconds=ages.get(place) if seconds else None,
                 member=readers.get(place),
             )
-            for place in places
+            for place, (start, end) in sorted(bounds.items())
         ]
 
-    def _ages(self, following: dict[Place, int], end: dict[Place, int]) -> dict[Place, float]:
-        """How much older the next message to read is than the newest one."""
-        next_times = self._times(following)
-        last_times = self._times({place: end[place] - 1 for place in following})
-        return {
-            place: max(0.0, (last_times[place] - next_times[place]) / 1000)
-            for place in following
-            if place in next_times and place in last_times
-        }
-
-    def _times(self, wanted: dict[Place, int]) -> dict[Place, int]:
-        """The timestamps of the first messages from these offsets on, in milliseconds."""
-        if not wanted:
-            return {}
-        reader = confluent_kafka.Consumer(
-            {
-                **self._settings,
-                "group.id": "moldau-no-group",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                # One message of each partition is wanted.
-                "queued.min.messages": 1,
-                "fetch.message.max.bytes": 16384,
-            }
-        )
-        found: dict[Place, int] = {}
-        deadline = time.monotonic() + self._timeout
-        try:
-            reader.assign([TopicPartition(*place, at) for place, at in wanted.items()])
-            while len(found) < len(wanted) and time.monotonic() < deadline:
-                message = reader.poll(0.1)
-                if message is not None and message.error() is None:
-                    place = (message.topic() or "", message.partition() or 0)
-                    if place not in found:
-                        found[place] = message.timestamp()[1]
-                        reader.incremental_unassign([TopicPartition(*place)])
-        finally:
-            reader.close()
-        return found
-
-    def _offsets(self, places: list[Place], spec: OffsetSpec) -> dict[Place, int]:
+    def _bounds(self, topics: Collection[str]) -> dict[Place, tuple[int, int]]:
         raise NotImplementedError
 
     def _one(self, what: str, answers: Mapping[Any, concurrent.futures.Future[Any]]) -> Any:
@@ -168,3 +125,29 @@ class GroupAdmin:
 
     def _failure(self, what: str, problem: Any) -> Exception:
         raise NotImplementedError
+
+
+def _description(name: str, found: Any) -> GroupDescription:
+    members = (
+        MemberInfo(
+            member.member_id,
+            member.client_id,
+            # Java's brokers write an address as Java does, with a slash.
+            member.host.removeprefix("/"),
+            member.group_instance_id,
+            tuple(
+                sorted(
+                    (at.topic, at.partition)
+                    for at in (member.assignment.topic_partitions if member.assignment else ())
+                )
+            ),
+        )
+        for member in found.members
+    )
+    return GroupDescription(
+        name,
+        found.state.name.lower(),
+        found.partition_assignor or "",
+        found.coordinator.id if found.coordinator else -1,
+        tuple(sorted(members, key=lambda member: (member.client_id, member.member_id))),
+    )

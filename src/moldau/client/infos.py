@@ -49,14 +49,16 @@ class GroupDescription:
 class PartitionLag:
     """How far a group is behind in one partition.
 
-    `seconds` is the age of the next message to read, by its timestamp and compared with the newest
-    one's: 0 without lag, None when it was not asked for or the message is gone.
+    `lag` counts the messages that are kept and not committed. `seconds` is the age, by its
+    timestamp, of the first of them: 0 when there is none, and growing while nobody reads; None when
+    it was not asked for or did not come in time. Without a commit, nothing is known about either.
     """
 
     topic: str
     partition: int
     committed: int | None
+    start: int
     end: int
-    lag: int
+    lag: int | None
     seconds: float | None = None
     member: str | None = None

@@ -58,7 +58,9 @@ class SchemaTopic:
                 },
             )
         )
-        self._consumer.assign([TopicPartition(name, 0, confluent_kafka.OFFSET_BEGINNING)])
+        # From a number: librdkafka asks for a named offset such as the beginning before it is
+        # connected, and then only again after half a second.
+        self._consumer.assign([TopicPartition(name, 0, 0)])
         self._read_to = 0
 
     def append(self, key: SchemaKey | ConfigKey, value: SchemaValue | ConfigValue | None) -> int:

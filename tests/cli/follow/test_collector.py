@@ -152,12 +152,12 @@ def test_kill_9_again_and_again_loses_and_doubles_no_line(
         write(log, *lines)
 
     write_some(2000)
-    for turn in range(7):
+    for turn in range(5):
         with collector(moldau_session_broker, topic, state, log, "--key-separator", ",") as process:
             goal = len(arrived.values) + chance.randrange(1, 1500)
 
             def enough(goal: int = goal) -> bool:
-                write_some(chance.randrange(40))
+                write_some(chance.randrange(300))
                 return len(arrived.values) >= goal
 
             arrived.wait_until(enough)
@@ -196,39 +196,6 @@ def test_a_broker_that_restarts_costs_no_line(tmp_path: Path, fresh_name: str) -
             after.close()
             _, errors = stop(process)
         assert process.returncode == 0, errors
-
-
-def test_a_stop_without_a_broker_says_what_is_left_and_the_next_run_sends_it(
-    tmp_path: Path, fresh_name: str
-) -> None:
-    log, state = tmp_path / "app.log", tmp_path / "state"
-    with Broker() as broker:
-        broker.create_topic(fresh_name)
-        with collector(broker, fresh_name, state, log) as process:
-            assert process.stderr is not None
-            assert process.stderr.readline().startswith("following ")
-            broker.stop()
-            write(log, "left")
-            time_to_read(process, log)
-            _, errors = stop(process)
-        assert process.returncode == 1
-        assert "1 lines were not delivered in time" in errors
-        broker.start()
-        with collector(broker, fresh_name, state, log) as process:
-            reader = Topic(broker, fresh_name, 1)
-            assert reader.to_the_end(1) == ["left"]
-            reader.close()
-            stop(process)
-
-
-def time_to_read(process: subprocess.Popen[str], log: Path) -> None:
-    """Until the collector has the file open."""
-    deadline = time.monotonic() + WITHIN_S
-    folder = Path(f"/proc/{process.pid}/fd")
-    while time.monotonic() < deadline:
-        if any(link.resolve() == log for link in folder.iterdir()):
-            return
-    raise TimeoutError
 
 
 def test_a_line_that_is_not_what_it_should_be_stops_it_and_is_named(

@@ -227,6 +227,17 @@ def test_many_rotations_keep_few_files_open(log: Path, reader: Start) -> None:
     assert reader().read() == []
 
 
+def test_many_rotations_while_nobody_looked_are_all_read(log: Path, reader: Start) -> None:
+    write(log, "line 0")
+    assert reader().read() == ["line 0"]
+    for number in range(1, 30):
+        log.rename(f"{log}.{number}")
+        write(log, f"line {number}")
+        os.utime(log, (number, number))
+    assert reader().read() == [f"line {number}" for number in range(1, 30)]
+    assert reader().read() == []
+
+
 def test_a_second_collector_of_the_same_file_is_refused(log: Path, tmp_path: Path) -> None:
     state = StateFile(tmp_path / "state", "cluster", "topic", log)
     with pytest.raises(Failure, match=f"by process {os.getpid()}"):

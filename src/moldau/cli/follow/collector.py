@@ -239,8 +239,8 @@ class Collector:
             followed.save(clean=not followed.under_way)
         if left and self._problem is None:
             return Failure(
-                f"{left} lines were not delivered in time",
-                "they are sent when the collector starts again",
+                f"{left} line{' was' if left == 1 else 's were'} not delivered in time",
+                "start again when the broker answers: nothing is lost",
             )
         return self._problem
 

@@ -87,6 +87,8 @@ class Followed:
             status: os.stat_result | None = os.stat(self.path)
         except FileNotFoundError:
             status = None
+        except OSError as problem:
+            raise Failure(f"{self.path} cannot be read: {problem.strerror}") from None
         if current is not None:
             if status is not None and current.is_file(status):
                 return
@@ -237,6 +239,7 @@ class Followed:
             if source.in_flight or source.arrived:
                 continue
             if source.is_open:
-                source.close()
+                if source.is_read:
+                    source.close()
             elif with_inode(self.path.parent, source.device, source.inode) is None:
                 self.sources.remove(source)

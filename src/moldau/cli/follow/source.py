@@ -94,6 +94,11 @@ class Source:
     def is_deleted(self) -> bool:
         return self.is_open and os.fstat(self.fd).st_nlink == 0
 
+    @property
+    def is_read(self) -> bool:
+        """Whether everything in the file was handed to the producer."""
+        return self.is_open and os.fstat(self.fd).st_size == self.sent
+
     def is_file(self, status: os.stat_result) -> bool:
         return (self.device, self.inode) == (status.st_dev, status.st_ino)
 
