@@ -7,7 +7,14 @@ import struct
 
 import pytest
 
-from moldau.bench.frames import api_versions_request, one_batch, produce_error, produce_request
+from moldau.bench.frames import (
+    api_versions_request,
+    commit_error,
+    commit_request,
+    one_batch,
+    produce_error,
+    produce_request,
+)
 from moldau.records.batch import check_batch
 from moldau.testing import Broker
 
@@ -31,6 +38,24 @@ def test_the_error_code_of_a_produce_answer_is_found() -> None:
         assert produce_error(_ask(host, int(port), bytes(request)), "t") == corrupt_message
 
 
+def test_a_broker_stores_the_offset_of_the_prebuilt_commit_request() -> None:
+    with Broker() as broker:
+        host, _, port = broker.bootstrap.rpartition(":")
+        _create(broker.bootstrap, "t")
+        assert _committed(broker.bootstrap, "g") == []
+        assert commit_error(_ask(host, int(port), commit_request("g", "t", 7))) == 0
+        assert _committed(broker.bootstrap, "g") == [("t", 0, 7)]
+
+
+def test_the_error_code_of_a_commit_answer_is_found() -> None:
+    with Broker() as broker:
+        host, _, port = broker.bootstrap.rpartition(":")
+        _committed(broker.bootstrap, "g")
+        unknown_topic_or_partition = 3
+        answer = _ask(host, int(port), commit_request("g", "missing", 7))
+        assert commit_error(answer) == unknown_topic_or_partition
+
+
 def test_the_shortest_question_is_answered() -> None:
     with Broker() as broker:
         host, _, port = broker.bootstrap.rpartition(":")
@@ -51,6 +76,15 @@ def _create(bootstrap: str, topic: str) -> None:
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result()
+
+
+def _committed(bootstrap: str, group: str) -> list[tuple[str, int, int]]:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result()
+    return [(at.topic, at.partition, at.offset) for at in found.topic_partitions]
 
 
 def _ask(host: str, port: int, request: bytes) -> bytes:

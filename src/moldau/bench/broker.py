@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ READY_TIMEOUT_S = 30
 _ADMIN_TIMEOUT_S = 120
 _QUIET_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 120
+_OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def moldau_command() -> list[str]:
@@ -31,9 +32,17 @@ def moldau_command() -> list[str]:
 class BrokerUnderTest:
     """A running broker on a data folder of its own."""
 
-    def __init__(self, children: Children, folder: Path, address: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self,
+        children: Children,
+        folder: Path,
+        address: str = "127.0.0.1:0",
+        settings: Sequence[str] = (),
+    ) -> None:
         self.data_dir = folder
         words = [*moldau_command(), "broker", "--listen", address, "--data-dir", str(folder)]
+        for setting in settings:
+            words += ["--set", setting]
         self.child: Child = children.start(words)
         self.pid = self.child.pid
         self._admin: AdminClient | None = None
@@ -67,6 +76,16 @@ class BrokerUnderTest:
         topic = NewTopic(name, num_partitions=partitions, config=dict(configs or {}))
         self.admin.create_topics([topic], request_timeout=_ADMIN_TIMEOUT_S)[name].result()
 
+    def alter_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in configs.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result()
+
     def delete_topic(self, name: str) -> None:
         self.admin.delete_topics([name], request_timeout=_ADMIN_TIMEOUT_S)[name].result()
 
@@ -84,6 +103,16 @@ class BrokerUnderTest:
         found = self.messages_in(name, partitions)
         if found != wanted:
             raise BenchFailed(f"{name} holds {found} messages, {wanted} were acknowledged")
+
+    def commits_taken(self, group: str) -> int:
+        """How many records `__consumer_offsets` has taken; created for `group` if need be."""
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        asked = [ConsumerGroupTopicPartitions(group)]
+        answers = self.admin.list_consumer_group_offsets(asked, request_timeout=_ADMIN_TIMEOUT_S)
+        answers[group].result()
+        topics = self.admin.list_topics(_OFFSETS_TOPIC, timeout=_ADMIN_TIMEOUT_S).topics
+        return self.messages_in(_OFFSETS_TOPIC, len(topics[_OFFSETS_TOPIC].partitions))
 
     def segment_files(self, topic: str) -> list[Path]:
         return sorted(self.data_dir.glob(f"{topic}-[0-9]*/*.log"))

@@ -1,4 +1,4 @@
-"""Prebuilt Produce requests, so that sending one costs the load generator a single `send`."""
+"""Prebuilt requests, so that sending one costs the load generator a single `send`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import struct
 import time
 
 from moldau.records.record import Record, build_batch
+from moldau.wire.apis import Api
+from moldau.wire.headers import request_frame
+from moldau.wire.messages import decode_response, encode_request
 
-# The version that librdkafka 2.x sends; its encoding has not changed since 9.
+# The versions that librdkafka 2.x sends; the encoding of Produce has not changed since 9.
 PRODUCE_VERSION = 10
+COMMIT_VERSION = 9
 CLIENT_ID = b"bench"
 
 
@@ -24,8 +28,8 @@ def one_batch(message_size: int, target_bytes: int) -> bytes:
     return batch_of(max(1, target_bytes // (message_size + 10)), message_size)
 
 
-def produce_request(topic: str, message_size: int) -> bytes:
-    """A framed Produce request (acks=1) of one message for partition 0."""
+def produce_request(topic: str, message_size: int, acks: int = 1) -> bytes:
+    """A framed Produce request of one message for partition 0."""
     name = topic.encode()
     batch = batch_of(1, message_size)
     body = b"".join(
@@ -33,7 +37,7 @@ def produce_request(topic: str, message_size: int) -> bytes:
             struct.pack(">hhih", 0, PRODUCE_VERSION, 1, len(CLIENT_ID)),
             CLIENT_ID,
             b"\0",
-            struct.pack(">Bhi", 0, 1, 30_000),
+            struct.pack(">Bhi", 0, acks, 30_000),
             b"\x02",
             _unsigned(len(name) + 1),
             name,
@@ -53,6 +57,27 @@ def produce_error(response: bytes, topic: str) -> int:
     position = 4 + 4 + 1 + 1 + len(_unsigned(len(topic) + 1)) + len(topic) + 1 + 4
     (code,) = struct.unpack_from(">h", response, position)
     return int(code)
+
+
+def commit_request(group: str, topic: str, offset: int) -> bytes:
+    """A framed OffsetCommit request for partition 0, from outside the group's membership."""
+    partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+    values = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [{"name": topic, "partitions": [partition]}],
+    }
+    body = encode_request(Api.OFFSET_COMMIT, COMMIT_VERSION, values)
+    return request_frame(Api.OFFSET_COMMIT, COMMIT_VERSION, 1, CLIENT_ID.decode(), body)
+
+
+def commit_error(response: bytes) -> int:
+    """The error code in the answer to `commit_request`, given whole with its length."""
+    # Length, correlation id, tags.
+    body = memoryview(response)[4 + 4 + 1 :]
+    answer = decode_response(Api.OFFSET_COMMIT, COMMIT_VERSION, body)
+    return int(answer.topics[0].partitions[0].error_code)
 
 
 def api_versions_request() -> bytes:

@@ -17,6 +17,14 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
+def bytes_read(pid: int) -> int:
+    """Bytes that a process has taken in through read calls (rchar)."""
+    for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+        if line.startswith("rchar:"):
+            return int(line.split()[1])
+    return 0
+
+
 def memory_mib(pid: int) -> tuple[float, float]:
     """Resident memory now (VmRSS) and at its highest (VmHWM)."""
     fields = dict(

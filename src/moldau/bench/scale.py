@@ -27,6 +27,15 @@ class Scale:
     active_partitions: tuple[int, ...]
     log_bytes: tuple[int, int]
     log_slice_bytes: int
+    compaction_keys: int
+    compaction_beside_keys: int
+    clean_start_bytes: int
+    clean_start_partitions: int
+    recovery_bytes: tuple[int, int]
+    recovery_tail_bytes: int
+    group_members: int
+    rebalances: int
+    client_messages: int
 
 
 FULL = Scale(
@@ -46,6 +55,15 @@ FULL = Scale(
     active_partitions=(1, 100, 5000),
     log_bytes=(GB, 20 * GB),
     log_slice_bytes=GB,
+    compaction_keys=10_000_000,
+    compaction_beside_keys=4_000_000,
+    clean_start_bytes=10 * GB,
+    clean_start_partitions=1000,
+    recovery_bytes=(GB // 10, 5 * GB),
+    recovery_tail_bytes=50_000_000,
+    group_members=50,
+    rebalances=10,
+    client_messages=2_000_000,
 )
 QUICK = Scale(
     name="quick",
@@ -64,6 +82,15 @@ QUICK = Scale(
     active_partitions=(1, 100, 5000),
     log_bytes=(GB // 2, 3 * GB),
     log_slice_bytes=GB // 2,
+    compaction_keys=500_000,
+    compaction_beside_keys=600_000,
+    clean_start_bytes=GB,
+    clean_start_partitions=1000,
+    recovery_bytes=(GB // 20, GB),
+    recovery_tail_bytes=20_000_000,
+    group_members=50,
+    rebalances=5,
+    client_messages=500_000,
 )
 TINY = Scale(
     name="tiny",
@@ -82,4 +109,13 @@ TINY = Scale(
     active_partitions=(1, 10),
     log_bytes=(2_000_000, 6_000_000),
     log_slice_bytes=1_000_000,
+    compaction_keys=3000,
+    compaction_beside_keys=3000,
+    clean_start_bytes=2_000_000,
+    clean_start_partitions=20,
+    recovery_bytes=(1_000_000, 4_000_000),
+    recovery_tail_bytes=500_000,
+    group_members=5,
+    rebalances=1,
+    client_messages=5000,
 )

@@ -60,11 +60,72 @@ class SmallRequests(msgspec.Struct, frozen=True, tag=True):
     warm_up_s: float
 
 
+class ManyProducers(msgspec.Struct, frozen=True, tag=True):
+    """Let that many producers with acks=all send small requests, one at a time each."""
+
+    host: str
+    port: int
+    topic: str
+    broker_pid: int
+    size: int
+    producers: int
+    seconds: float
+    warm_up_s: float
+
+
 class RequestFlow(msgspec.Struct, frozen=True):
     requests: int
     total_requests: int
     seconds: float
     broker_cpu_s: float
+
+
+class CommitRequests(msgspec.Struct, frozen=True, tag=True):
+    """Commit one offset over and over for a while, `in_flight` requests at a time."""
+
+    host: str
+    port: int
+    group: str
+    topic: str
+    broker_pid: int
+    offset: int
+    in_flight: int
+    seconds: float
+    warm_up_s: float
+
+
+class CommitSynchronously(msgspec.Struct, frozen=True, tag=True):
+    """Commit one offset after another with confluent-kafka, each waited for."""
+
+    bootstrap: str
+    group: str
+    topic: str
+    broker_pid: int
+    seconds: float
+    warm_up_s: float
+
+
+class RebalanceGroup(msgspec.Struct, frozen=True, tag=True):
+    """Form a group of `members`; then one more joins and leaves again, `rounds` times."""
+
+    host: str
+    port: int
+    group: str
+    topic: str
+    broker_pid: int
+    members: int
+    rounds: int
+
+
+class Rebalances(msgspec.Struct, frozen=True):
+    """How long it took until everyone had an assignment of the same generation."""
+
+    formed_s: float
+    generations: int
+    joined_s: list[float]
+    left_s: list[float]
+    broker_cpu_s: float
+    load_cpu_s: float
 
 
 class PacedRequests(msgspec.Struct, frozen=True, tag=True):
@@ -110,6 +171,21 @@ class Ages(msgspec.Struct, frozen=True):
     seconds: list[float]
 
 
+class ClientProgram(msgspec.Struct, frozen=True, tag=True):
+    """Have one of the programs in `load.client` go through `count` messages of one partition.
+
+    `warm_up` messages go first, untimed; a program that reads finds them at the partition's start.
+    """
+
+    bootstrap: str
+    topic: str
+    broker_pid: int
+    program: str
+    size: int
+    count: int
+    warm_up: int
+
+
 class Loopback(msgspec.Struct, frozen=True, tag=True):
     """Push bytes through a loopback connection to a second process for a while."""
 
@@ -121,5 +197,16 @@ class ByteFlow(msgspec.Struct, frozen=True):
 
 
 Task = (
-    Produce | Consume | SmallRequests | PacedRequests | ProduceStamped | ConsumeStamped | Loopback
+    Produce
+    | Consume
+    | SmallRequests
+    | ManyProducers
+    | CommitRequests
+    | CommitSynchronously
+    | RebalanceGroup
+    | PacedRequests
+    | ProduceStamped
+    | ConsumeStamped
+    | ClientProgram
+    | Loopback
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,12 +32,15 @@ class Workbench:
         self._ballast: Ballast | None = None
 
     def start_broker(
-        self, address: str = "127.0.0.1:0", data_dir: Path | None = None
+        self,
+        address: str = "127.0.0.1:0",
+        data_dir: Path | None = None,
+        settings: Sequence[str] = (),
     ) -> BrokerUnderTest:
         """A broker that may not be ready yet, on a new data folder unless one is given."""
         self._brokers += 1
         folder = data_dir or self.folder / f"data-{self._brokers}"
-        return BrokerUnderTest(self.children, folder, address)
+        return BrokerUnderTest(self.children, folder, address, settings)
 
     @contextmanager
     def broker(self) -> Iterator[BrokerUnderTest]:
@@ -46,6 +49,21 @@ class Workbench:
         try:
             broker.wait_ready()
             yield broker
+        finally:
+            broker.discard()
+
+    @contextmanager
+    def stopped_topic(
+        self, configs: Mapping[str, str], partitions: int = 1
+    ) -> Iterator[tuple[Path, str]]:
+        """The data folder of a broker that has stopped, and the empty topic that is in it."""
+        broker = self.start_broker()
+        try:
+            broker.wait_ready()
+            topic = self.new_topic()
+            broker.create_topic(topic, partitions, configs)
+            broker.stop_cleanly()
+            yield broker.data_dir, topic
         finally:
             broker.discard()
 

@@ -26,6 +26,22 @@ def run(task: tasks.Task) -> msgspec.Struct:
             from moldau.bench.load.requests import small_requests
 
             return small_requests(task)
+        case tasks.CommitRequests():
+            from moldau.bench.load.requests import commit_requests
+
+            return commit_requests(task)
+        case tasks.CommitSynchronously():
+            from moldau.bench.load.commits import commit_synchronously
+
+            return commit_synchronously(task)
+        case tasks.RebalanceGroup():
+            from moldau.bench.load.group import rebalance_group
+
+            return rebalance_group(task)
+        case tasks.ManyProducers():
+            from moldau.bench.load.many import many_producers
+
+            return many_producers(task)
         case tasks.PacedRequests():
             from moldau.bench.load.requests import paced_requests
 
@@ -38,6 +54,10 @@ def run(task: tasks.Task) -> msgspec.Struct:
             from moldau.bench.load.stamped import consume_stamped
 
             return consume_stamped(task)
+        case tasks.ClientProgram():
+            from moldau.bench.load.client import run_program
+
+            return run_program(task)
         case tasks.Loopback():
             from moldau.bench.load.loopback import loopback
 

@@ -1,4 +1,4 @@
-"""Small Produce requests over a bare socket: the client costs next to nothing."""
+"""Small requests over a bare socket: the client costs next to nothing."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Callable
 
 from moldau.bench.errors import BenchFailed
-from moldau.bench.frames import produce_error, produce_request
+from moldau.bench.frames import (
+    commit_error,
+    commit_request,
+    produce_error,
+    produce_request,
+)
 from moldau.bench.proc import cpu_seconds
-from moldau.bench.tasks import PacedRequests, RequestFlow, RoundTrips, SmallRequests
+from moldau.bench.tasks import (
+    CommitRequests,
+    PacedRequests,
+    RequestFlow,
+    RoundTrips,
+    SmallRequests,
+)
 
 TIMEOUT_S = 30
 # Requests per send while pipelining: a client that sends each on its own would be the limit.
@@ -20,18 +32,20 @@ PER_SEND = 10
 class Sender:
     """One connection that repeats one request; every answer has the length of the first."""
 
-    def __init__(self, host: str, port: int, topic: str, size: int) -> None:
+    def __init__(
+        self, host: str, port: int, request: bytes, error_of: Callable[[bytes], int]
+    ) -> None:
         self._socket = socket.create_connection((host, port), TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._request = produce_request(topic, size)
+        self._request = request
         self._buffer = bytearray(1 << 20)
         self._socket.sendall(self._request)
         first = self._socket.recv(4, socket.MSG_WAITALL)
         self._answer_size = 4 + int.from_bytes(first, "big")
         first += self._socket.recv(self._answer_size - 4, socket.MSG_WAITALL)
-        code = produce_error(first, topic)
+        code = error_of(first)
         if code != 0:
-            raise BenchFailed(f"Produce to {topic} answered error {code}")
+            raise BenchFailed(f"the broker answered with error {code}")
         self.sent = 1
 
     def round_trip(self) -> None:
@@ -78,9 +92,21 @@ class Sender:
         return filled // size
 
 
-def small_requests(task: SmallRequests) -> RequestFlow:
-    sender = Sender(task.host, task.port, task.topic, task.size)
+def produce_sender(task: SmallRequests | PacedRequests) -> Sender:
+    request = produce_request(task.topic, task.size)
+    return Sender(task.host, task.port, request, lambda answer: produce_error(answer, task.topic))
 
+
+def small_requests(task: SmallRequests) -> RequestFlow:
+    return _timed(produce_sender(task), task)
+
+
+def commit_requests(task: CommitRequests) -> RequestFlow:
+    request = commit_request(task.group, task.topic, task.offset)
+    return _timed(Sender(task.host, task.port, request, commit_error), task)
+
+
+def _timed(sender: Sender, task: SmallRequests | CommitRequests) -> RequestFlow:
     def send(seconds: float) -> int:
         if task.in_flight == 1:
             return sender.one_at_a_time(seconds)
@@ -98,7 +124,7 @@ def small_requests(task: SmallRequests) -> RequestFlow:
 
 
 def paced_requests(task: PacedRequests) -> RoundTrips:
-    sender = Sender(task.host, task.port, task.topic, task.size)
+    sender = produce_sender(task)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sent: list[float] = []

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from moldau.bench.measure.client import measure_client
 from moldau.bench.measure.cold_reads import measure_cold_reads
+from moldau.bench.measure.compaction import measure_compaction
+from moldau.bench.measure.flush import measure_flush
+from moldau.bench.measure.groups import measure_groups
 from moldau.bench.measure.latency import measure_latency
 from moldau.bench.measure.log_size import measure_log_size
 from moldau.bench.measure.partitions import measure_partitions
+from moldau.bench.measure.recovery import measure_recovery
 from moldau.bench.measure.small_requests import measure_small_requests
 from moldau.bench.measure.startup import measure_startup
 from moldau.bench.measure.throughput import measure_throughput
@@ -22,4 +27,9 @@ MEASUREMENTS: dict[str, Callable[[Workbench], Iterator[Row]]] = {
     "cold": measure_cold_reads,
     "partitions": measure_partitions,
     "log-size": measure_log_size,
+    "flush": measure_flush,
+    "compaction": measure_compaction,
+    "recovery": measure_recovery,
+    "groups": measure_groups,
+    "client": measure_client,
 }
