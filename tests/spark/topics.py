@@ -23,7 +23,7 @@ Sent = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]
 
 
 def fresh_topic(broker: Broker, partitions: int = 1, **configs: str | int) -> str:
-    name = f"topic-{next(_names)}"
+    name = f"spark-{next(_names)}"
     broker.create_topic(name, partitions, **configs)
     return name
 
