@@ -191,8 +191,8 @@ def test_a_broker_killed_during_compaction_loses_nothing(
         assert writer is not None
         assert dict(read_all(f"127.0.0.1:{port}")) == writer.newest
         assert "offline" not in process.log.replace("0 offline", "")
-        names = os.listdir(tmp_path / "data" / "t-0")
         assert process.stop() == 0
+    names = os.listdir(tmp_path / "data" / "t-0")
     assert not [name for name in names if name.endswith(".swap")]
 
 
@@ -205,7 +205,7 @@ class Workers:
         self.left = count
 
     def __call__(self, words: list[str], **more: object) -> subprocess.Popen[bytes]:
-        if self.left and "moldau.log.compactor" in words:
+        if self.left and "moldau.log.compaction_worker" in words:
             self.left -= 1
             words = self._spoil(words)
         return self._real(words, **more)  # type: ignore[call-overload, no-any-return]

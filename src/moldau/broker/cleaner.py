@@ -174,7 +174,7 @@ class Cleaner:
 
     def _run(self, job: Job) -> Outcome:
         """On a thread: runs a worker for the job."""
-        command = [sys.executable, "-m", "moldau.log.compactor"]
+        command = [sys.executable, "-m", "moldau.log.compaction_worker"]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as worker:

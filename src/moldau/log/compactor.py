@@ -1,18 +1,13 @@
-"""Compaction of one log, in a process of its own: `python -m moldau.log.compactor`.
+"""Compaction of one log, for a process of its own (see `compaction_worker`).
 
-A job comes in on stdin and its outcome leaves on stdout, both as one JSON object. The worker reads
-segments that nobody writes to any more and only writes `.cleaned` files; whether these take the
-place of anything is the broker's decision. It ends by itself when its broker is gone.
+It reads segments that nobody writes to any more and only writes `.cleaned` files; whether these
+take the place of anything is the broker's decision.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from collections.abc import Iterator
-
-import msgspec
 
 from moldau.log.aborted import AbortedBatches
 from moldau.log.compaction_job import CLEANED_SUFFIXES, Cleaned, Job, Outcome
@@ -21,7 +16,7 @@ from moldau.log.files import FilePool, sync_folder
 from moldau.log.key_map import KeyMap
 from moldau.log.scan import scan
 from moldau.log.segment import INDEX_SUFFIX, MAX_RELATIVE_OFFSET, Segment
-from moldau.log.throttle import Orphaned, Throttle
+from moldau.log.throttle import Throttle
 from moldau.records.batch import BatchError, BatchHeader, read_header
 from moldau.records.raw import DELETE_HORIZON_BIT, RawRecord, raw_records, rebuild
 from moldau.records.record import payload_of, read_end_marker
@@ -306,27 +301,3 @@ def compact(job: Job) -> Outcome:
         return Outcome(job.dirty_start, error=str(error), is_corrupt=True)
     except (LogError, BatchError, MapTooSmall, OSError) as error:
         return Outcome(job.dirty_start, error=str(error))
-
-
-def _give_way() -> None:
-    """Whoever produces and consumes goes first: this process takes what they leave."""
-    os.nice(19)
-    if hasattr(os, "SCHED_IDLE"):
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-
-
-def main() -> int:
-    """The worker: a job on stdin, its outcome on stdout."""
-    _give_way()
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
-    try:
-        outcome = compact(job)
-    except Orphaned:
-        return 1
-    sys.stdout.buffer.write(msgspec.json.encode(outcome))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
