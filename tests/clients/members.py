@@ -330,3 +330,17 @@ def topic_of(partitions: int, **settings: Any) -> Iterator[Broker]:
     with Broker(group_min_session_timeout_ms=500, **settings) as broker:
         broker.create_topic("t", partitions=partitions)
         yield broker
+
+
+def commit_the_beginning(broker: Broker, partitions: int, group: str = "g") -> None:
+    """Commits offset 0 everywhere, so that no member has to ask where to begin.
+
+    librdkafka retries that question on a timer, which may outlive the assignment that it was for:
+    after quick rebalances it can set a partition back that was committed in between.
+    """
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 2}
+    )
+    places = [confluent_kafka.TopicPartition("t", index, 0) for index in range(partitions)]
+    consumer.commit(offsets=places, asynchronous=False)
+    consumer.close()

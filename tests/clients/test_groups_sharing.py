@@ -11,6 +11,7 @@ from tests.clients.members import (
     KafkaPythonMember,
     Ledger,
     Member,
+    commit_the_beginning,
     topic_of,
     until,
 )
@@ -22,6 +23,7 @@ def test_members_join_and_leave_under_load_and_each_message_is_handled_once(
 ) -> None:
     ledger = Ledger()
     with topic_of(6) as broker:
+        commit_the_beginning(broker, 6)
         flow = Flow(broker, 6).start()
         one = kind(broker, ledger, "one").start()
         until(lambda: ledger.is_shared_by(6, "one"), "one has all")
@@ -45,6 +47,7 @@ def test_a_hundred_thousand_messages_over_three_members_arrive_once_each() -> No
     ledger = Ledger()
     count = 100_000
     with topic_of(6) as broker:
+        commit_the_beginning(broker, 6)
         flow = Flow(broker, 6)
         flow.write(count)
         members = [ConfluentMember(broker, ledger, name).start() for name in ("one", "two")]
@@ -64,6 +67,7 @@ def test_a_hundred_thousand_messages_over_three_members_arrive_once_each() -> No
 def test_members_by_different_libraries_share_one_group() -> None:
     ledger = Ledger()
     with topic_of(6) as broker:
+        commit_the_beginning(broker, 6)
         flow = Flow(broker, 6).start()
         kinds = {"rdkafka": ConfluentMember, "python": KafkaPythonMember, "aio": AioMember}
         members = [kind(broker, ledger, name).start() for name, kind in kinds.items()]
@@ -80,6 +84,7 @@ def test_members_by_different_libraries_share_one_group() -> None:
 def test_cooperative_members_keep_reading_what_they_keep() -> None:
     ledger = Ledger()
     with topic_of(6) as broker:
+        commit_the_beginning(broker, 6)
         flow = Flow(broker, 6).start()
 
         def member(name: str) -> ConfluentMember:

@@ -15,7 +15,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def stopping() -> Iterator[threading.Event]:
     """An event that Ctrl-C or SIGTERM sets, so that work ends between two steps and not inside one.
 
-    The second signal does what it always does. Outside the main thread nothing sets the event.
+    A second Ctrl-C does what it always does; a second SIGTERM does nothing more, since `timeout`
+    and some supervisors send two at once. Outside the main thread nothing sets the event.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -25,7 +26,7 @@ def stopping() -> Iterator[threading.Event]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.set()
-        restore()
+        signal.signal(signal.SIGINT, before[signal.SIGINT])
 
     def restore() -> None:
         for number, handler in before.items():
