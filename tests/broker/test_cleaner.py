@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.testing import Broker
 from tests.broker.broker_process import BrokerProcess
+from tests.clients.segments import stored_bytes
 
 WITHIN_S = 30.0
 KEYS = 50
@@ -122,7 +123,7 @@ def wait_clean(folder: Path, offset: int) -> None:
 
 
 def size_of(folder: Path, topic: str = "t") -> int:
-    return sum(path.stat().st_size for path in (folder / f"{topic}-0").glob("*.log"))
+    return stored_bytes(folder / f"{topic}-0")
 
 
 def create(bootstrap: str, topic: str = "t", **more: object) -> None:
