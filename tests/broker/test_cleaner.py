@@ -146,7 +146,8 @@ def test_a_compacted_topic_under_load_converges_and_readers_always_see_the_newes
         eventually(lambda: size_of(broker.data_dir) < 60_000, f"{written} bytes get fewer")
         records = read_all(broker.bootstrap)
         assert dict(records) == writer.newest
-        assert len(records) < 1000
+        # The last thousand at most are not clean, and before them there is one record a key.
+        assert len(records) < 2000
 
 
 def test_what_was_compacted_outlives_restarts(tmp_path: Path) -> None:
