@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from moldau.broker.upkeep import Upkeep
+from moldau.cluster.changes import TopicDeleted
 from moldau.log.errors import StorageError
 from moldau.log.flush import Flush
 from moldau.log.log import Log
@@ -181,10 +183,9 @@ def test_a_topic_deleted_in_the_middle_of_a_round_does_no_harm(moldau_broker: Br
         assert server is not None
 
         async def both() -> None:
-
             rounds = asyncio.gather(server._upkeep.checkpoint(), server._upkeep.delete_expired())
             for place in range(60):
-                server._drop(f"t{place}")
+                server.replicas.apply([TopicDeleted(f"t{place}", uuid.uuid4())])
                 await asyncio.sleep(0)
             await rounds
 

@@ -124,7 +124,6 @@ def test_any_text_is_properties_or_wrong_usage(text: str) -> None:
         (["--listen", "here"], "HOST:PORT"),
         (["--id", "-1"], "node.id"),
         (["--config", "no-such-file"], "no-such-file"),
-        (["--zookeeper", "localhost:2181"], "not there yet"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--data-dir"], "--data-dir"),
     ],

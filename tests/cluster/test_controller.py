@@ -26,6 +26,8 @@ class Defaults:
     num_partitions: int = 1
     default_replication_factor: int = 1
     topic_defaults: LogConfig = field(default_factory=LogConfig)
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 30
 
 
 @asynccontextmanager
@@ -377,23 +379,13 @@ def test_broker_settings_are_kept_per_broker_and_for_all(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
-def test_leaders_start_a_new_epoch_after_a_restart(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with controlled(tmp_path) as (controller, store):
-            await create(controller, NewTopic("a", 2))
-            await controller.restart_leaders(0)
-            assert [p.leader_epoch for p in store.state.topics["a"].partitions] == [1, 1]
-
-    asyncio.run(scenario())
-
-
 def test_what_the_store_cannot_keep_is_not_answered_as_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
         async with controlled(tmp_path) as (controller, store):
 
-            async def fails(changes: Sequence[AnyChange]) -> None:
+            async def fails(changes: Sequence[AnyChange], *, as_controller: bool = True) -> None:
                 assert isinstance(changes[0], TopicCreated)
                 raise StoreError("disk full")
 

@@ -79,7 +79,7 @@ def test_this_broker_is_known_and_is_the_controller(tmp_path: Path) -> None:
         async with opened(tmp_path) as store:
             assert store.state.brokers == {0: BROKER}
             assert store.state.controller_id == 0
-            store.register(BrokerInfo(0, "localhost", 1234))
+            await store.register(BrokerInfo(0, "localhost", 1234))
             assert store.state.brokers[0].port == 1234
 
     asyncio.run(scenario())

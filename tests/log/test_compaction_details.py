@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -299,3 +300,29 @@ def test_a_record_without_a_key_is_refused_but_one_of_old_times_just_goes(store:
     pad(log, b"pad", 20)
     compacted(log)
     assert None not in {record.key for record in contents(log)}
+
+
+def test_the_last_batch_stays_if_only_to_say_where_the_log_ends(log: Log) -> None:
+    pad(log, b"p")
+    # Written before the topic was compacted, so without a key.
+    log.config = replace(COMPACT, cleanup_policy=("delete",))
+    append(log, [(None, b"v")])  # type: ignore[list-item]
+    log.config = COMPACT
+    end = log.log_end
+
+    def close_and_compact(days: int) -> list[tuple[int, int]]:
+        assert log.roll_if_due(NOW + days * DAY)
+        compacted(log, NOW + days * DAY)
+        return [
+            (header.last_offset + 1, header.count)
+            for segment in log.segments
+            if segment.size
+            for _, header in batches(os.pread(segment.open().fd, segment.size, 0))
+        ]
+
+    assert close_and_compact(400)[-1] == (end, 0)
+    # Once something follows, it is of no use.
+    append(log, [(b"n", b"v")])
+    after = close_and_compact(800)
+    assert after[-1] == (end + 1, 1)
+    assert end not in dict(after)

@@ -63,7 +63,9 @@ class ConfigEntry:
 
     @property
     def config_type(self) -> int:
-        return CONFIG_TYPES[self.setting.kind]
+        # What counts in minutes or hours is an int in Kafka, whatever its milliseconds are.
+        in_other_units = dict(self.setting.synonyms).get(self.name, 1) != 1
+        return CONFIG_TYPES["int" if in_other_units else self.setting.kind]
 
 
 def topic_entries(
@@ -75,7 +77,8 @@ def topic_entries(
     config = LogConfig.parse(configs, settings.topic_defaults)
     entries = []
     for name, setting in definitions(LogConfig).items():
-        value = setting.format(getattr(config, setting.attribute))
+        # A topic's own setting reads as it was written.
+        value = configs.get(name, setting.format(getattr(config, setting.attribute)))
         synonyms = list(_synonyms(setting, settings, dynamic))
         if name in configs:
             synonyms.insert(0, Synonym(name, value, Source.TOPIC))

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.handlers import HANDLERS, Answer, Request, api_versions, fetch, produce
 from moldau.broker.output import Output
-from moldau.broker.response import Response
+from moldau.broker.response import LongPoll, Response
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.headers import RequestHeader, read_request_header, response_frame
 from moldau.wire.messages import decode_request, encode_response
-from moldau.wire.primitives import INT32, MalformedRequest
+from moldau.wire.primitives import INT32, Endpoint, MalformedRequest
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
@@ -135,6 +135,17 @@ class Connection(asyncio.BufferedProtocol):
         self._held += held
         self._responses.append(response)
 
+    def hold(self, response: Response, held: int) -> None:
+        """Counts bytes of an answer that has to wait after all.
+
+        A writer whose replicas cannot keep up is read from no further: otherwise it would put the
+        leader ever further ahead of them.
+        """
+        response.held += held
+        self._held += held
+        if self._held > _MOST_HELD:
+            self._pause()
+
     def respond(self, response: Response, parts: list[Any]) -> None:
         """Gives the answer for a place, and sends it once those before it are there."""
         response.parts = parts
@@ -142,6 +153,10 @@ class Connection(asyncio.BufferedProtocol):
         self._output.flush()
         if self._closing and self.is_drained:
             self._transport.abort()
+
+    def endpoints(self) -> list[Endpoint]:
+        """The addresses of all brokers, for an answer that names a leader."""
+        return self._broker.endpoints()
 
     def flush(self) -> None:
         """Sends what is ready."""
@@ -187,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
     def release_long_polls(self) -> None:
         """Answers what is only waiting for news."""
         for response in list(self._responses):
-            if isinstance(response, fetch.FetchResponse) and response.parts is None:
+            if isinstance(response, LongPoll) and response.parts is None:
                 response.complete()
 
     def shrink(self) -> None:

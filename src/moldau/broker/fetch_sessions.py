@@ -34,6 +34,11 @@ class SessionError(Exception):
         self.code = code
 
 
+def next_epoch(epoch: int) -> int:
+    """The epoch of a session's question after the one with this epoch."""
+    return epoch + 1 if epoch < _LAST_EPOCH else 1
+
+
 class _Told:
     """A partition of a session, and what the client was last told of it."""
 
@@ -135,7 +140,7 @@ class FetchSessions:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise SessionError(Error.FETCH_SESSION_ID_NOT_FOUND)
-        expected = session.epoch + 1 if session.epoch < _LAST_EPOCH else 1
+        expected = next_epoch(session.epoch)
         if request.session_epoch != expected:
             raise SessionError(Error.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:

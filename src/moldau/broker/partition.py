@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from moldau.broker.flusher import Flusher
+from moldau.broker.replication.in_sync import InSync
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
@@ -21,25 +23,53 @@ class Waiter(Protocol):
     def notify(self) -> None: ...
 
 
+class Feed(Protocol):
+    """A follower that is being fed from this partition."""
+
+    def log_grew(self, from_end: int) -> None:
+        """There is more to send than at `from_end`."""
+
+    def offsets_moved(self) -> None:
+        """The high watermark or the log's start is another."""
+
+    def role_changed(self) -> None:
+        """This broker leads no more, or in another epoch."""
+
+    def progress_lost(self) -> None:
+        """What the follower has told of itself counts no more."""
+
+
 class Partition:
     """A replica of a partition.
 
     Appends are staged in the log and entered in `dirty`, the broker's list of partitions to commit
     at the end of a receive. The high watermark moves on commit, or, where the topic has a flush
-    policy, when what was committed is on disk.
+    policy, when what was committed is on disk, or, where there are other replicas, when every one
+    that counts as in sync has it (`in_sync`, which only a leader with followers has).
+
+    `waiters` wait for the high watermark: consumers, writes with acks=all, journals. `feeds` wait
+    for the log's end: the followers.
     """
 
     __slots__ = (
+        "_announced_end",
+        "_announced_watermark",
         "_broker_id",
         "_dirty",
         "_flusher",
         "_is_dirty",
+        "adding",
+        "epoch_start",
+        "feeds",
+        "in_sync",
         "index",
         "is_leader",
         "isr",
+        "lag_s",
         "leader",
         "leader_epoch",
         "log",
+        "replicas",
         "topic",
         "topic_id",
         "waiters",
@@ -54,6 +84,7 @@ class Partition:
         broker_id: int,
         dirty: list[Partition],
         flusher: Flusher,
+        lag_s: float = 10.0,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -61,26 +92,80 @@ class Partition:
         self.log = log
         self.leader = -1
         self.leader_epoch = -1
+        # Where the current leader epoch begins, while this broker leads.
+        self.epoch_start = 0
+        self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
+        self.adding: tuple[int, ...] = ()
         self.is_leader = False
+        self.in_sync: InSync | None = None
+        # How long a follower may lag before it is out of sync.
+        self.lag_s = lag_s
         # In the order of arrival; made on the first wait, since most partitions have none.
         self.waiters: dict[Waiter, None] | None = None
+        # By broker id; made for the first follower.
+        self.feeds: dict[int, Feed] | None = None
+        self._announced_end = self._announced_watermark = 0
         self._broker_id = broker_id
         self._dirty = dirty
         self._flusher = flusher
         self._is_dirty = False
 
+    # Roles
+
     def become(self, state: PartitionState) -> None:
         """Takes the role that the cluster gives this replica."""
+        was = (self.is_leader, self.leader_epoch)
+        is_new_epoch = state.leader_epoch != self.leader_epoch
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
+        self.replicas = tuple(state.replicas)
         self.isr = tuple(state.isr)
+        self.adding = tuple(state.adding)
         self.is_leader = state.leader == self._broker_id
         if self.is_leader:
-            self.log.epochs.assign(state.leader_epoch, self.log.log_end)
+            self._lead(is_new_epoch)
+        else:
+            self.in_sync = None
+            # An epoch in which this broker led but wrote nothing means nothing to the new leader.
+            self.log.epochs.truncate_end(self.log.log_end)
+        if self.feeds and was != (self.is_leader, self.leader_epoch):
+            self._tell_role()
+
+    def _lead(self, is_new_epoch: bool) -> None:
+        log = self.log
+        log.epochs.assign(self.leader_epoch, log.log_end)
+        self.epoch_start = log.epochs.latest_start
+        self._announced_end = log.log_end
+        if self.replicas == (self._broker_id,):
+            self.in_sync = None
+        elif self.in_sync is None or is_new_epoch:
+            self.in_sync = InSync(
+                self._broker_id, self.replicas, self.isr, self.epoch_start, time.monotonic()
+            )
+        else:
+            for replica in self.in_sync.agreed(self.replicas, self.isr):
+                if self.feeds and replica in self.feeds:
+                    self.feeds[replica].progress_lost()
+        if self.in_sync is None:
             self._advance_high_watermark()
-            if self.log.flushed < self.log.log_end:
-                self.ask_flush()
+        else:
+            self.count_followers()
+        if log.flushed < log.log_end:
+            self.ask_flush()
+
+    def resign(self) -> None:
+        """Leads no more, until the cluster says so again.
+
+        What is known of the followers stays: a proposal of theirs may yet take effect.
+        """
+        self.is_leader = False
+        if self.feeds:
+            self._tell_role()
+
+    def _tell_role(self) -> None:
+        for feed in list((self.feeds or {}).values()):
+            feed.role_changed()
 
     def configure(self, config: LogConfig) -> None:
         """Takes the topic's settings as they are from now on."""
@@ -90,14 +175,6 @@ class Partition:
             self.ask_flush()
             self.wake()
 
-    def append(self, batch: memoryview, now_ms: int) -> tuple[int, int]:
-        """Stages a producer's batch; see `Log.append`."""
-        result = self.log.append(batch, self.leader_epoch, now_ms)
-        if not self._is_dirty:
-            self._is_dirty = True
-            self._dirty.append(self)
-        return result
-
     def check_epoch(self, leader_epoch: int) -> Error:
         """KIP-320: whether a client's idea of the leader epoch (-1: none) is ours."""
         if leader_epoch in (-1, self.leader_epoch):
@@ -105,6 +182,16 @@ class Partition:
         if leader_epoch < self.leader_epoch:
             return Error.FENCED_LEADER_EPOCH
         return Error.UNKNOWN_LEADER_EPOCH
+
+    # Writing
+
+    def append(self, batch: memoryview, now_ms: int) -> tuple[int, int]:
+        """Stages a producer's batch; see `Log.append`."""
+        result = self.log.append(batch, self.leader_epoch, now_ms)
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._dirty.append(self)
+        return result
 
     def commit(self) -> StorageError | None:
         """Writes what is staged and moves the high watermark; the error where the disk refuses."""
@@ -118,6 +205,22 @@ class Partition:
         self._advance_high_watermark()
         return None
 
+    def announce(self) -> None:
+        """Tells whom it concerns that something was committed: followers, and whoever waits where
+        that moved the high watermark."""
+        if self.in_sync is None:
+            if self.waiters:
+                self.wake()
+            return
+        log = self.log
+        if self.feeds:
+            before = self._announced_end
+            for feed in self.feeds.values():
+                feed.log_grew(before)
+        self._announced_end = log.log_end
+        if log.high_watermark != self._announced_watermark:
+            self._watermark_moved()
+
     def ask_flush(self) -> None:
         """Somebody waits for what was just written: a flush policy need not take its time."""
         if self.log.config.flushes:
@@ -129,13 +232,82 @@ class Partition:
 
     def flushed(self) -> None:
         """More of the log is on disk."""
-        self._advance_high_watermark()
-        self.wake()
+        if self.is_leader:
+            self._advance_high_watermark()
+        if self.in_sync is None:
+            self.wake()
+        elif self.log.high_watermark != self._announced_watermark:
+            self._watermark_moved()
 
     def _advance_high_watermark(self) -> None:
-        if self.isr == (self._broker_id,):
-            log = self.log
-            log.advance_high_watermark(log.flushed if log.config.flushes else log.log_end)
+        log = self.log
+        in_sync = self.in_sync
+        if in_sync is None:
+            if self.isr == (self._broker_id,):
+                log.advance_high_watermark(log.flushed if log.config.flushes else log.log_end)
+        elif self.is_leader:
+            own_end = log.flushed if log.config.flushes else log.log_end
+            log.advance_high_watermark(
+                in_sync.committed(own_end, log.log_end, time.monotonic(), self.lag_s)
+            )
+
+    # Followers
+
+    def fetched_by(self, replica: int, log_end: int, log_start: int, epoch: int, at: float) -> None:
+        """A follower asks for `log_end`: it has everything before."""
+        in_sync, log = self.in_sync, self.log
+        assert in_sync is not None
+        follower = in_sync.followers[replica]
+        has_deleted = follower.log_start != log_start
+        follower.fetched(log_end, log_start, epoch, log.log_end, at)
+        self.count_followers()
+        if has_deleted:
+            self.wake()
+
+    def count_followers(self) -> None:
+        """Moves the high watermark if the followers, or who of them counts, allow it."""
+        self._advance_high_watermark()
+        if self.log.high_watermark != self._announced_watermark:
+            self._watermark_moved()
+
+    def start_moved(self) -> None:
+        """The log begins later than it did; followers are to know."""
+        if self.feeds:
+            for feed in self.feeds.values():
+                feed.offsets_moved()
+
+    def _watermark_moved(self) -> None:
+        self._announced_watermark = self.log.high_watermark
+        if self.feeds:
+            for feed in self.feeds.values():
+                feed.offsets_moved()
+        self.wake()
+
+    # Following
+
+    def append_replica(self, records: memoryview) -> None:
+        """Writes batches as the leader sent them; see `Log.append_replica`.
+
+        Batches before a bad one are written. StorageError when the disk refuses.
+        """
+        log = self.log
+        try:
+            log.append_replica(records)
+        finally:
+            log.commit()
+
+    def follow_offsets(self, high_watermark: int, log_start: int) -> None:
+        """Takes over the leader's high watermark and log start, as far as this log reaches."""
+        log = self.log
+        if high_watermark > log.high_watermark:
+            before = log.high_watermark
+            log.advance_high_watermark(high_watermark)
+            if log.high_watermark != before:
+                self.wake()
+        if log.log_start < log_start <= log.high_watermark:
+            log.delete_records_before(log_start)
+
+    # Waiting
 
     def wait(self, waiter: Waiter) -> None:
         """Has `waiter` told of the next move of the high watermark, until `unwait`."""

@@ -24,3 +24,13 @@ class Response:
 
     def abandon(self) -> None:
         """The connection is gone: lets go of whatever the answer was waiting for."""
+
+
+class LongPoll(Response):
+    """An answer that may only be waiting for news."""
+
+    __slots__ = ()
+
+    def complete(self) -> None:
+        """Gives the answer now, with what there is."""
+        raise NotImplementedError

@@ -9,7 +9,7 @@ import logging
 import resource
 import signal
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -18,30 +18,26 @@ from moldau.broker.connection import Connection
 from moldau.broker.dynamic_settings import effective_settings
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.flusher import Flusher
+from moldau.broker.forwarding import Forwarding
 from moldau.broker.groups.coordinator import GroupCoordinator
-from moldau.broker.groups.topic import OFFSETS_TOPIC
 from moldau.broker.handlers.metadata import MetadataCache
 from moldau.broker.handlers.produce import ProduceResponse
+from moldau.broker.membership import Membership
 from moldau.broker.partition import Partition
+from moldau.broker.replicas import Replicas
+from moldau.broker.replication.replication import Replication
 from moldau.broker.settings import BrokerSettings
 from moldau.broker.start_progress import StartProgress
 from moldau.broker.upkeep import Upkeep
 from moldau.cluster.changes import (
     AnyChange,
-    BrokerConfigured,
     DeletionsSettled,
     LeadersRestarted,
-    PartitionsAdded,
-    PartitionsChanged,
-    TopicConfigured,
-    TopicCreated,
-    TopicDeleted,
 )
 from moldau.cluster.controller import Controller
-from moldau.cluster.embedded import EmbeddedStore
-from moldau.cluster.topics import BrokerInfo, Topic
-from moldau.log.config import LogConfig
+from moldau.cluster.topics import Topic
 from moldau.log.errors import StorageError
+from moldau.log.log import Log
 from moldau.log.store import LogStore, Progress
 from moldau.settings import INT_MAX
 from moldau.wire.primitives import Endpoint, TopicKey
@@ -72,8 +68,7 @@ class Broker:
         self.sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         self.metadata_cache = MetadataCache()
         self.connections: set[Connection] = set()
-        # Topics of which the disk refused a partition.
-        self.incomplete: set[str] = set()
+        self.replicas = Replicas(self)
         self._dirty: list[Partition] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._buffer_bytes = 0
@@ -86,6 +81,7 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self._flusher = Flusher(self.loop)
         self.groups = GroupCoordinator(self)
+        self.replication = Replication(self)
         handlers.load()
         self.logs = LogStore(
             settings.folder,
@@ -94,6 +90,7 @@ class Broker:
             on_progress=self._on_progress,
         )
         self.logs.open()
+        self._upkeep = Upkeep(self)
         try:
             await self._start_serving()
         except BaseException:
@@ -101,41 +98,32 @@ class Broker:
             raise
 
     async def _start_serving(self) -> None:
-        settings = self.settings
-        host, port = settings.advertise or settings.listen
-        info = BrokerInfo(self.id, host, port, settings.broker_rack or None)
-        self.store = EmbeddedStore(settings.folder, info)
-        await self.store.open()
+        self.membership = Membership(self)
+        self.store = self.membership.store
+        await self.membership.open()
         self.state = self.store.state
-        self.controller = Controller(self.store, settings)
-        self._configure_broker()
-        await self._reconcile()
-        for topic in self.state.topics.values():
-            self._take_up(topic)
-        self.store.subscribe(self._apply)
+        self.controller = Controller(self.store, self.settings, self.id)
+        self.forwarding = Forwarding(self)
+        self.configure()
+        self.replicas.reconcile()
+        await self._settle_the_past()
+        self.replicas.take_up_all()
+        self.store.subscribe(self.replicas.apply)
         self._server = await self.loop.create_server(
             lambda: Connection(self), self.host, self.port, backlog=1024
         )
         self.port = self._server.sockets[0].getsockname()[1]
-        if settings.advertise is None:
-            self.store.register(BrokerInfo(self.id, self.host, self.port, info.rack))
-        self._upkeep = Upkeep(self)
+        await self.membership.register()
         self._upkeep.start()
         self.groups.start()
+        self.replication.start()
+        self.controller.start()
 
-    async def _reconcile(self) -> None:
-        """Brings the data folder in line with what the cluster decided, after whatever happened."""
-        for (topic, index), log in list(self.logs.logs.items()):
-            known = self.state.topics.get(topic)
-            if known is not None and log.topic_id is None:
-                # A power failure may have taken the small file that says so.
-                self.logs.claim(topic, index, known.id)
-            if known is not None and known.id == log.topic_id and index < len(known.partitions):
-                continue
-            if log.topic_id in self.state.deleted:
-                self.logs.delete(topic, index)
-            else:
-                self.logs.set_aside(topic, index)
+    async def _settle_the_past(self) -> None:
+        """Makes known what an earlier life of this broker leaves behind."""
+        if self.membership.is_clustered:
+            await self.membership.enter()
+            return
         changes: list[AnyChange] = []
         if self.state.deleted:
             changes.append(DeletionsSettled())
@@ -147,16 +135,19 @@ class Broker:
     async def stop(self) -> None:
         """Answers what is under way, writes everything down and marks a clean stop."""
         if self._server is not None:
+            await self.membership.leave()
             self._server.close()
             self.groups.stop()
+            await self.controller.stop()
             await self._drain()
+            self.forwarding.close()
+            await self.replication.stop()
         for connection in list(self.connections):
             connection.finish()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._server is not None:
-            await self._upkeep.stop()
+        await self._upkeep.stop()
         await self._flusher.close()
         if hasattr(self, "store"):
             await self.store.close()
@@ -196,7 +187,7 @@ class Broker:
         for response in staged:
             response.settle(self.loop, failed)
         for partition in dirty:
-            partition.wake()
+            partition.announce()
 
     def describe_brokers(self, local_host: str, local_port: int) -> list[dict[str, Any]]:
         """The brokers as Metadata shows them to who came in by this address.
@@ -249,78 +240,18 @@ class Broker:
 
     # -- the cluster's changes
 
-    def _apply(self, changes: Sequence[AnyChange]) -> None:
-        for change in changes:
-            match change:
-                case TopicCreated(topic):
-                    self._take_up(topic)
-                case PartitionsAdded(name) | PartitionsChanged(name):
-                    self._take_up(self.state.topics[name])
-                case TopicDeleted(name, _):
-                    self._drop(name)
-                case TopicConfigured(name):
-                    self._configure(name)
-                case BrokerConfigured():
-                    self._configure_broker()
-                case _:
-                    pass
+    def new_partition(self, topic: Topic, index: int, log: Log) -> Partition:
+        lag_s = self.settings.replica_lag_time_max_ms / 1000
+        return Partition(
+            topic.name, topic.id, index, log, self.id, self._dirty, self._flusher, lag_s
+        )
 
-    def _take_up(self, topic: Topic) -> None:
-        """Holds the partitions of a topic that are this broker's, in the roles they have now."""
-        config = LogConfig.parse(topic.configs, self.settings.topic_defaults)
-        for index, state in enumerate(topic.partitions):
-            if self.id not in state.replicas:
-                continue
-            partition = self.partitions.get((topic.name, index))
-            if partition is None:
-                try:
-                    partition = self._open_partition(topic, index, config)
-                except StorageError as error:
-                    self.incomplete.add(topic.name)
-                    logger.error("%s-%d cannot be served yet: %s", topic.name, index, error)
-                    continue
-            partition.become(state)
-            if topic.name == OFFSETS_TOPIC:
-                self.groups.partition_changed(partition)
-            partition.wake()
-
-    def _open_partition(self, topic: Topic, index: int, config: LogConfig) -> Partition:
-        log = self.logs.logs.get((topic.name, index))
-        if log is None:
-            log = self.logs.create(topic.name, index, topic.id, config)
-        log.config = config
-        partition = Partition(topic.name, topic.id, index, log, self.id, self._dirty, self._flusher)
-        self.partitions[topic.name, index] = partition
-        return partition
-
-    def complete(self) -> None:
-        """Tries again to hold the partitions that the disk refused before."""
-        names, self.incomplete = self.incomplete, set()
-        for name in names & self.state.topics.keys():
-            self._take_up(self.state.topics[name])
-
-    def _drop(self, name: str) -> None:
-        for key in [key for key in self.partitions if key[0] == name]:
-            partition = self.partitions.pop(key)
-            partition.is_leader = False
-            partition.wake()
-            self.logs.delete(*key)
-        self.groups.topic_deleted(name)
-
-    def _configure(self, name: str) -> None:
-        topic = self.state.topics[name]
-        config = LogConfig.parse(topic.configs, self.settings.topic_defaults)
-        for index in range(len(topic.partitions)):
-            partition = self.partitions.get((name, index))
-            if partition is not None:
-                partition.configure(config)
-
-    def _configure_broker(self) -> None:
+    def configure(self) -> None:
         """Takes in the settings that were changed while the broker runs."""
         self.settings = effective_settings(self._started_with, self.state.broker_configs)
         self.controller.defaults = self.settings
         for name in self.state.topics:
-            self._configure(name)
+            self.replicas.configure(name)
 
 
 def raise_file_limit() -> int:

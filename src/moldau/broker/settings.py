@@ -96,6 +96,109 @@ class BrokerSettings:
         minimum=0,
         maximum=INT_MAX,
     )
+    zookeeper_connect: str = setting(
+        "zookeeper.connect",
+        "",
+        "The ZooKeeper ensemble of the cluster, HOST:PORT,...[/CHROOT]. Empty: a broker alone.",
+    )
+    zookeeper_session_timeout_ms: int = setting(
+        "zookeeper.session.timeout.ms",
+        6_000,
+        "After how long without ZooKeeper a broker counts as gone, and stops leading.",
+        minimum=500,
+        maximum=INT_MAX,
+    )
+    zookeeper_connection_timeout_ms: int = setting(
+        "zookeeper.connection.timeout.ms",
+        15_000,
+        "How long a starting broker tries to reach ZooKeeper.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    controlled_shutdown_enable: bool = setting(
+        "controlled.shutdown.enable",
+        True,
+        "Whether a stopping broker hands over its leaderships first.",
+    )
+    controlled_shutdown_timeout_ms: int = setting(
+        "controlled.shutdown.timeout.ms",
+        10_000,
+        "How long a stopping broker waits for others to take over what it leads.",
+        minimum=0,
+        maximum=INT_MAX,
+    )
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable",
+        True,
+        "Whether leadership goes back to the preferred replicas by itself.",
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds",
+        30,
+        "How often the controller looks whether leadership should go back.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        10_000,
+        "After how long without having caught up a follower is out of sync.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    replica_fetch_max_bytes: int = setting(
+        "replica.fetch.max.bytes",
+        1 << 20,
+        "The most that a follower asks for of one partition, but for a first batch that is larger.",
+        minimum=0,
+        maximum=INT_MAX,
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        "replica.fetch.response.max.bytes",
+        10 << 20,
+        "The most that a follower asks for in one Fetch.",
+        minimum=0,
+        maximum=INT_MAX,
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        "replica.fetch.wait.max.ms",
+        500,
+        "How long a follower's Fetch waits for news.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    replica_fetch_backoff_ms: int = setting(
+        "replica.fetch.backoff.ms",
+        100,
+        "How long a follower waits before it tries a leader or partition that failed again.",
+        minimum=0,
+        maximum=INT_MAX,
+    )
+    num_replica_fetchers: int = setting(
+        "num.replica.fetchers",
+        1,
+        "How many connections a follower fetches with from one leader.",
+        minimum=1,
+        maximum=64,
+    )
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        (1 << 63) - 1,
+        "The most bytes a second that this broker copies of partitions that are moving to it.",
+        minimum=1,
+        dynamic=True,
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        "replica.high.watermark.checkpoint.interval.ms",
+        5_000,
+        "How often the high watermarks are written down.",
+        minimum=1,
+    )
+    replica_selector_class: str = setting(
+        "replica.selector.class",
+        "",
+        "Empty, or RackAwareReplicaSelector: consumers may read from a replica in their rack.",
+    )
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms",
         300_000,

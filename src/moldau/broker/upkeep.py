@@ -77,7 +77,7 @@ class Upkeep:
         The room that this makes may be what a partition is waiting for.
         """
         broker = self._broker
-        broker.complete()
+        broker.replicas.complete()
         for count, partition in enumerate(list(broker.partitions.values()), 1):
             log = partition.log
             try:

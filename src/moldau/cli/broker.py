@@ -22,9 +22,10 @@ SETTING_OF_FLAG = {
     "--listen": "listeners",
     "--advertise": "advertised.listeners",
     "--id": "node.id",
+    "--zookeeper": "zookeeper.connect",
 }
 REPEATABLE = frozenset(("--set",))
-ALL_FLAGS = frozenset((*SETTING_OF_FLAG, "--zookeeper", "--config", "--set"))
+ALL_FLAGS = frozenset((*SETTING_OF_FLAG, "--config", "--set"))
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
@@ -58,11 +59,12 @@ def run_broker(flags: Flags) -> int:
         return EXIT_USAGE
 
     from moldau.broker.server import run
+    from moldau.cluster.store import StoreError
     from moldau.log.errors import LogError
 
     try:
         run(settings)
-    except LogError as problem:
+    except (LogError, StoreError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return EXIT_FAILED
     except OSError as problem:
@@ -75,10 +77,6 @@ def settings_of(flags: Flags) -> BrokerSettings:
     """Settings from the config file, then --set, then the flags; what comes later wins."""
     from moldau.broker.settings import BrokerSettings
 
-    if "--zookeeper" in flags:
-        raise WrongUsage(
-            "--zookeeper is not there yet: this version runs single brokers, which need none"
-        )
     texts: dict[str, str] = {}
     for path in flags.get("--config", ()):
         texts |= read_config(path)

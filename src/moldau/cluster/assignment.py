@@ -66,7 +66,7 @@ def assigned_partitions(request: NewTopic, brokers: Brokers) -> Partitions:
                 Error.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {index}",
             )
-        _check_replicas(replicas, brokers, factor)
+        check_replicas(replicas, brokers, factor)
         factor = len(replicas)
         by_index[index] = replicas
     if any(index not in by_index for index in range(len(by_index))):
@@ -128,7 +128,7 @@ def additional_partitions(
             f" {len(request.assignments)} assignment(s) were specified.",
         )
     for replicas in request.assignments:
-        _check_replicas(replicas, brokers, topic.replication_factor)
+        check_replicas(replicas, brokers, topic.replication_factor)
     return _states(request.assignments, brokers)
 
 
@@ -152,7 +152,9 @@ def _states(assigned: Iterable[Replicas], brokers: Brokers) -> Partitions:
     return tuple(for_all)
 
 
-def _check_replicas(replicas: Replicas, brokers: Brokers, factor: int | None) -> None:
+def check_replicas(replicas: Replicas, brokers: Brokers, factor: int | None) -> None:
+    """Refuse replicas named by hand that are none, twice the same, unknown, or not `factor`."""
+
     def refuse(reason: str) -> ClusterError:
         return ClusterError(
             Error.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}"

@@ -1,4 +1,4 @@
-"""Decides what becomes of topics, and has it made durable."""
+"""Decides what becomes of topics and partitions, and has it made durable."""
 
 from __future__ import annotations
 
@@ -6,105 +6,135 @@ import asyncio
 import logging
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Protocol
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Protocol, TypeVar
 from uuid import UUID
 
-from moldau.cluster.assignment import (
-    MAX_PARTITIONS_PER_REQUEST,
-    USE_DEFAULT,
-    NewPartitions,
-    NewTopic,
-    additional_partitions,
-    assigned_partitions,
-    check_counts,
-    check_room,
-    placed_partitions,
-)
+import msgspec
+
+from moldau.cluster.assignment import NewPartitions, NewTopic
 from moldau.cluster.changes import (
     AnyChange,
     BrokerConfigured,
-    LeadersRestarted,
-    PartitionsAdded,
     TopicConfigured,
-    TopicCreated,
-    TopicDeleted,
 )
+from moldau.cluster.elections import eligible, handed_over
 from moldau.cluster.errors import ClusterError
-from moldau.cluster.producer_ids import ProducerIds
-from moldau.cluster.store import MetadataStore, StoreError
-from moldau.cluster.topics import (
-    InvalidTopicName,
-    PartitionState,
-    Topic,
-    check_topic_name,
-    collision_key,
+from moldau.cluster.name_locks import NameLocks
+from moldau.cluster.office import Office, OfficeSettings
+from moldau.cluster.partition_decisions import (
+    ElectionType,
+    LeaderElection,
+    Move,
+    Outcomes,
+    PartitionKey,
+    Reassignment,
+    moving_partitions,
 )
-from moldau.log.config import LogConfig
-from moldau.settings import InvalidSetting
+from moldau.cluster.producer_ids import ProducerIds
+from moldau.cluster.state import ClusterState
+from moldau.cluster.store import Conflict, MetadataStore, NotController, StoreError
+from moldau.cluster.telling import tell
+from moldau.cluster.topic_decisions import (
+    Creation,
+    Deletion,
+    Growth,
+    Outcome,
+    TopicDefaults,
+    check_configs,
+    check_name,
+    find_topic,
+    unknown_topic,
+)
+from moldau.cluster.topics import PartitionState, Topic, collision_key
 from moldau.wire.errors import Error
 
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+# How often a decision is made anew because others changed what it was made on.
+ATTEMPTS = 20
+HAND_OVER_PAUSE_S = 0.05
 
-MAX_LOGGED = 10
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 Configs = dict[str, str]
-
+T = TypeVar("T")
+# Has topics created where the controller is, and answers with what this broker sees then; None if
+# this broker has become the controller.
+Elsewhere = Callable[[Sequence[NewTopic]], Awaitable[list[Outcome] | None]]
 
 logger = logging.getLogger(__name__)
 
 
-class TopicDefaults(Protocol):
-    """What a topic gets that asks for nothing else; read anew at each decision."""
-
-    @property
-    def num_partitions(self) -> int: ...
-
-    @property
-    def default_replication_factor(self) -> int: ...
-
-    @property
-    def topic_defaults(self) -> LogConfig: ...
+class ControllerSettings(TopicDefaults, OfficeSettings, Protocol):
+    """What the controller reads of a broker's settings."""
 
 
 class Controller:
     """The one who decides on topics, partitions and configs. Event loop only.
 
+    Every broker has one, but only that of the broker which holds the office decides; elsewhere
+    everything is refused with NOT_CONTROLLER. Between `start` and `stop` it also does what the
+    office asks of it by itself (see `Office`).
+
     Several things asked for at once get one answer each, in order: the outcome, or the
     ClusterError it was refused with. Nothing is answered that is not durable.
 
     A decision reads the state and then waits for its commit. Meanwhile no other may be made on the
-    same names, so each takes hold of its names first; those on other names go on and share the
-    store's next write.
+    same names here, so each takes hold of its names first; those on other names go on and share
+    the store's next write. Where another broker was faster the decision is made anew.
     """
 
     def __init__(
         self,
         store: MetadataStore,
-        defaults: TopicDefaults,
+        defaults: ControllerSettings,
+        broker: int = 0,
         *,
         new_id: Callable[[], UUID] = uuid.uuid4,
     ) -> None:
         self._store = store
         self._state = store.state
+        self._broker = broker
         self.defaults = defaults
         self._new_id = new_id
         self.producer_ids = ProducerIds(store)
-        self._held: dict[str, asyncio.Future[None]] = {}
+        self._office = Office(store, broker, lambda: self.defaults, self.is_unclean)
+        self._names_held = NameLocks()
         # Where leadership of the next topic begins: random, so that several controllers' topics
         # even out, and then onwards, so that this one's do exactly.
         self._start = random.randrange(1 << 16)
+        # Set by whoever can reach other brokers.
+        self.elsewhere: Elsewhere | None = None
+
+    @property
+    def is_in_office(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self._state.controller_id == self._broker
+
+    def start(self) -> None:
+        """Begin with the duties of the office, whenever this broker holds it."""
+        self._office.start()
+
+    async def stop(self) -> None:
+        await self._office.stop()
+
+    # -- topics
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
-    ) -> list[Topic | ClusterError]:
+    ) -> list[Outcome]:
         """Create each topic unless it exists, or only say what would come of it."""
-        async with self._hold(collision_key(topic.name) for topic in topics):
+        async with self._names_held.hold(collision_key(topic.name) for topic in topics):
             return await self._create(topics, validate_only)
 
-    async def ensure_topics(self, topics: Sequence[NewTopic]) -> list[Topic | ClusterError]:
-        """The topics of these names, created where they do not exist yet.
+    async def ensure_topics(self, topics: Sequence[NewTopic]) -> list[Outcome]:
+        """The topics of these names, created where they do not exist yet. At any broker.
 
         However many ask at the same time, each topic is created once and all get the same one.
         """
@@ -112,59 +142,35 @@ class Controller:
         errors: dict[str, ClusterError] = {}
         if missing:
             unique = list({topic.name: topic for topic in missing}.values())
-            async with self._hold(collision_key(topic.name) for topic in unique):
+            async with self._names_held.hold(collision_key(topic.name) for topic in unique):
                 still = [topic for topic in unique if topic.name not in self._state.topics]
-                for topic, result in zip(still, await self._create(still, False), strict=True):
+                results: list[Outcome] | None = None
+                if self.elsewhere is not None and not self.is_in_office:
+                    results = await self.elsewhere(still)
+                if results is None:
+                    results = await self._create(still, False)
+                for topic, result in zip(still, results, strict=True):
                     if isinstance(result, ClusterError):
                         errors[topic.name] = result
         return [self._state.topics.get(t.name) or errors.get(t.name, _gone()) for t in topics]
 
     async def add_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
-    ) -> list[Topic | ClusterError]:
+    ) -> list[Outcome]:
         """Give each topic more partitions; the outcome is the topic as it then is."""
-        async with self._hold(collision_key(request.name) for request in requests):
-            changes: list[AnyChange] = []
-            results: list[Topic | ClusterError] = []
-            room = MAX_PARTITIONS_PER_REQUEST
-            grown: set[str] = set()
-            for request in requests:
-                try:
-                    topic = self._state.topics.get(request.name)
-                    if topic is None:
-                        raise _unknown_topic(request.name)
-                    if request.name in grown:
-                        raise _duplicate()
-                    added = additional_partitions(topic, request, self._state.brokers, room)
-                    room -= len(added)
-                    grown.add(request.name)
-                    changes.append(PartitionsAdded(topic.name, len(topic.partitions), added))
-                    results.append(topic)
-                except ClusterError as error:
-                    results.append(error)
-            if validate_only:
-                return results
-            results = await self._commit(changes, results)
-            return [
-                result if isinstance(result, ClusterError) else self._state.topics[result.name]
-                for result in results
-            ]
+        async with self._names_held.hold(collision_key(request.name) for request in requests):
+            outcomes = await self._outcomes(Growth(requests).decide, len(requests), validate_only)
+        if validate_only:
+            return outcomes
+        return [
+            self._state.topics.get(outcome.name, outcome) if isinstance(outcome, Topic) else outcome
+            for outcome in outcomes
+        ]
 
-    async def delete_topics(self, topics: Sequence[str | UUID]) -> list[Topic | ClusterError]:
+    async def delete_topics(self, topics: Sequence[str | UUID]) -> list[Outcome]:
         """Delete topics by name or id; the outcome is the topic that was."""
-        async with self._hold(self._names(topics)):
-            changes: list[AnyChange] = []
-            results: list[Topic | ClusterError] = []
-            gone: set[UUID] = set()
-            for wanted in topics:
-                topic = self._find(wanted)
-                if topic is None or topic.id in gone:
-                    results.append(_unknown_topic(wanted))
-                    continue
-                gone.add(topic.id)
-                changes.append(TopicDeleted(topic.name, topic.id))
-                results.append(topic)
-            return await self._commit(changes, results)
+        async with self._names_held.hold(self._names(topics)):
+            return await self._outcomes(Deletion(topics).decide, len(topics))
 
     async def alter_topic_configs(
         self, name: str, edit: Callable[[Configs], Configs], *, validate_only: bool = False
@@ -172,15 +178,18 @@ class Controller:
         """Replace a topic's own settings by what `edit` makes of them; ClusterError if refused."""
         if not name:
             raise ClusterError(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
-        _check_name(name)
-        async with self._hold([collision_key(name)]):
-            topic = self._state.topics.get(name)
+        check_name(name)
+
+        def decide(state: ClusterState) -> tuple[list[AnyChange], None]:
+            topic = state.topics.get(name)
             if topic is None:
-                raise _unknown_topic(name)
+                raise unknown_topic(name)
             configs = edit(dict(topic.configs))
-            self._check_configs(configs)
-            if not validate_only and configs != topic.configs:
-                await self._commit_or_raise([TopicConfigured(name, configs)])
+            check_configs(configs, self.defaults)
+            return [TopicConfigured(name, configs)] if configs != topic.configs else [], None
+
+        async with self._names_held.hold([collision_key(name)]):
+            await self._carry_out(decide, validate_only)
 
     async def alter_broker_configs(
         self,
@@ -190,169 +199,152 @@ class Controller:
         validate_only: bool = False,
     ) -> None:
         """The same for the dynamic settings of one broker, or (None) of all; `edit` checks them."""
-        async with self._hold([f"broker {broker}"]):
-            current = self._state.broker_configs.get(broker, {})
+
+        def decide(state: ClusterState) -> tuple[list[AnyChange], None]:
+            current = state.broker_configs.get(broker, {})
             configs = edit(dict(current))
-            if not validate_only and configs != current:
-                await self._commit_or_raise([BrokerConfigured(broker, configs)])
+            return [BrokerConfigured(broker, configs)] if configs != current else [], None
 
-    async def restart_leaders(self, broker: int) -> None:
-        """Begin a new leader epoch wherever `broker` leads, after it stopped without a flush."""
-        await self._commit_or_raise([LeadersRestarted(broker)])
+        async with self._names_held.hold([f"broker {broker}"]):
+            await self._carry_out(decide, validate_only)
 
-    async def _create(
-        self, topics: Sequence[NewTopic], validate_only: bool
-    ) -> list[Topic | ClusterError]:
-        changes: list[AnyChange] = []
-        results: list[Topic | ClusterError] = []
-        taken: dict[str, str] = {}
-        room = MAX_PARTITIONS_PER_REQUEST
-        for request in topics:
+    # -- partitions
+
+    async def elect_leaders(
+        self, kind: ElectionType, wanted: Sequence[PartitionKey] | None
+    ) -> Outcomes:
+        """Elect leaders by hand: of these partitions, or of all that need it."""
+        names = self._state.topics if wanted is None else {topic for topic, _ in wanted}
+        async with self._names_held.hold(collision_key(name) for name in names):
+            return await self._carry_out(LeaderElection(kind, wanted).decide)
+
+    async def reassign(self, moves: Sequence[Move], *, may_resize: bool = True) -> Outcomes:
+        """Begin to move partitions, or take that back; answered before anything has arrived."""
+        async with self._names_held.hold(collision_key(move.topic) for move in moves):
+            decision = Reassignment(moves, may_resize, self.is_unclean)
+            return await self._carry_out(decision.decide)
+
+    def reassignments(
+        self, wanted: Mapping[str, Sequence[int]] | None
+    ) -> dict[str, dict[int, PartitionState]]:
+        """The partitions that are moving, all or those of the ones asked for."""
+        return moving_partitions(self._state, wanted)
+
+    def is_unclean(self, topic: Topic) -> bool:
+        """Whether a replica that is not in sync may lead, if no other can."""
+        own = topic.configs.get(UNCLEAN_ELECTION)
+        if own is not None:
+            return own.strip().lower() == "true"
+        return self.defaults.topic_defaults.unclean_leader_election_enable
+
+    async def hand_over(self) -> None:
+        """Give the leaderships of this broker to others, since it is about to stop. At any broker.
+
+        Returns when it leads nothing that another replica could lead; that may never be, if a
+        replica does not catch up.
+        """
+        state, broker = self._state, self._broker
+        is_known = False
+        while True:
             try:
-                topic = self._new_topic(request, taken, room)
-            except ClusterError as error:
-                results.append(error)
+                if not is_known and broker in state.brokers:
+                    # Leaders count it as in sync no more, and nobody elects it.
+                    stopping = msgspec.structs.replace(state.brokers[broker], stopping=True)
+                    await self._store.register(stopping)
+                    is_known = True
+                changes = handed_over(state, broker, eligible(state))
+                if changes:
+                    await self._store.commit(changes, as_controller=False)
+            except Conflict:
+                # The state has been read anew by now.
+                await asyncio.sleep(0)
                 continue
-            taken[collision_key(topic.name)] = topic.name
-            room -= len(topic.partitions)
-            changes.append(TopicCreated(topic))
-            results.append(topic)
-        return results if validate_only else await self._commit(changes, results)
+            except StoreError as problem:
+                logger.warning("leaderships could not be handed over: %s", problem)
+            if not _has_heirs(state, broker):
+                return
+            await asyncio.sleep(HAND_OVER_PAUSE_S)
 
-    def _new_topic(self, request: NewTopic, taken: Mapping[str, str], room: int) -> Topic:
-        name = request.name
-        if name in self._state.topics:
-            raise ClusterError(Error.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        _check_name(name)
-        if name == CLUSTER_METADATA_TOPIC:
-            raise ClusterError(
-                Error.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
-            )
-        if taken.get(collision_key(name)) == name:
-            raise _duplicate()
-        other = self._state.colliding_topic(name) or taken.get(collision_key(name))
-        if other is not None:
-            raise ClusterError(
-                Error.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {other}",
-            )
-        nulls = [key for key, value in request.configs.items() if value is None]
-        if nulls:
-            raise ClusterError(
-                Error.INVALID_CONFIG,
-                f"Null value not supported for topic configs: {','.join(nulls)}",
-            )
-        configs = {key: value for key, value in request.configs.items() if value is not None}
-        self._check_configs(configs)
-        return Topic(name, self._new_id(), self._partitions(request, room), configs)
+    # -- deciding
 
-    def _partitions(self, request: NewTopic, room: int) -> tuple[PartitionState, ...]:
-        brokers = self._state.brokers
-        if request.assignments:
-            check_room(len(request.assignments), room)
-            return assigned_partitions(request, brokers)
-        check_counts(request)
-        count, factor = request.partitions, request.replication_factor
-        if count == USE_DEFAULT:
-            count = self.defaults.num_partitions
-        if factor == USE_DEFAULT:
-            factor = self.defaults.default_replication_factor
-        check_room(count, room)
-        self._start += count
-        return placed_partitions(count, factor, brokers, self._start)
+    async def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> list[Outcome]:
+        creation = Creation(topics, self.defaults, self._new_id, self._next_place)
+        return await self._outcomes(creation.decide, len(topics), validate_only)
 
-    def _check_configs(self, configs: Mapping[str, str]) -> None:
-        if configs:
+    def _next_place(self, partitions: int) -> int:
+        place = self._start
+        self._start += partitions
+        return place
+
+    async def _outcomes(
+        self,
+        decide: Callable[[ClusterState], tuple[list[AnyChange], list[Outcome]]],
+        count: int,
+        validate_only: bool = False,
+    ) -> list[Outcome]:
+        """One answer for each thing asked; what could not be committed gets the reason."""
+        latest: list[Outcome] = []
+
+        def remember(state: ClusterState) -> tuple[list[AnyChange], list[Outcome]]:
+            nonlocal latest
+            changes, latest = decide(state)
+            return changes, latest
+
+        try:
+            return await self._carry_out(remember, validate_only)
+        except ClusterError as error:
+            return [o if isinstance(o, ClusterError) else error for o in latest] or [error] * count
+
+    async def _carry_out(
+        self,
+        decide: Callable[[ClusterState], tuple[list[AnyChange], T]],
+        validate_only: bool = False,
+    ) -> T:
+        """Decide and commit, again if another was faster; ClusterError if that cannot be."""
+        for _ in range(ATTEMPTS):
+            if not self.is_in_office:
+                raise _not_controller()
+            changes, outcome = decide(self._state)
+            if validate_only or not changes:
+                return outcome
             try:
-                LogConfig.parse(configs, self.defaults.topic_defaults)
-            except InvalidSetting as error:
-                raise ClusterError(Error.INVALID_CONFIG, str(error)) from error
+                await self._store.commit(changes)
+            except Conflict:
+                continue
+            except NotController:
+                raise _not_controller() from None
+            except StoreError as error:
+                raise ClusterError(Error.KAFKA_STORAGE_ERROR, str(error)) from error
+            tell(changes)
+            return outcome
+        raise ClusterError(
+            Error.REQUEST_TIMED_OUT,
+            "Others changed the same partitions again and again; please try again.",
+        )
 
     def _names(self, topics: Iterable[str | UUID]) -> Iterator[str]:
-        for topic in topics:
-            if isinstance(topic, str):
-                yield collision_key(topic)
-            elif (found := self._state.topics_by_id.get(topic)) is not None:
-                yield collision_key(found.name)
-
-    def _find(self, topic: str | UUID) -> Topic | None:
-        if isinstance(topic, UUID):
-            return self._state.topics_by_id.get(topic)
-        return self._state.topics.get(topic)
-
-    async def _commit(
-        self, changes: Sequence[AnyChange], results: list[Topic | ClusterError]
-    ) -> list[Topic | ClusterError]:
-        """`results`, once the changes that they speak of are durable; else the reason for each."""
-        try:
-            await self._commit_or_raise(changes)
-        except ClusterError as error:
-            return [result if isinstance(result, ClusterError) else error for result in results]
-        return results
-
-    async def _commit_or_raise(self, changes: Sequence[AnyChange]) -> None:
-        try:
-            await self._store.commit(changes)
-        except StoreError as error:
-            raise ClusterError(Error.KAFKA_STORAGE_ERROR, str(error)) from error
-        for change in changes[:MAX_LOGGED]:
-            logger.info("%s", _told(change))
-        if len(changes) > MAX_LOGGED:
-            logger.info("and %d more changes like these", len(changes) - MAX_LOGGED)
-
-    @asynccontextmanager
-    async def _hold(self, names: Iterable[str]) -> AsyncIterator[None]:
-        """Keep other decisions on these names waiting. All are taken at once: no deadlock."""
-        wanted = set(names)
-        while busy := next((self._held[name] for name in wanted if name in self._held), None):
-            await asyncio.shield(busy)
-        released = asyncio.get_running_loop().create_future()
-        self._held.update(dict.fromkeys(wanted, released))
-        try:
-            yield
-        finally:
-            for name in wanted:
-                del self._held[name]
-            released.set_result(None)
+        for wanted in topics:
+            topic = find_topic(self._state, wanted)
+            if topic is not None:
+                yield collision_key(topic.name)
+            elif isinstance(wanted, str):
+                yield collision_key(wanted)
 
 
-def _told(change: AnyChange) -> str:
-    match change:
-        case TopicCreated(topic):
-            return f"topic {topic.name} created with {len(topic.partitions)} partitions"
-        case TopicDeleted(name):
-            return f"topic {name} deleted"
-        case PartitionsAdded(name, first, partitions):
-            return f"topic {name} grew from {first} to {first + len(partitions)} partitions"
-        case TopicConfigured(name, configs):
-            return f"topic {name} now has the settings {configs}"
-        case BrokerConfigured(None, configs):
-            return f"all brokers now have the dynamic settings {configs}"
-        case BrokerConfigured(broker, configs):
-            return f"broker {broker} now has the dynamic settings {configs}"
-        case LeadersRestarted(broker):
-            return f"broker {broker} leads in new epochs, since it did not stop cleanly"
-        case _:
-            return str(change)
-
-
-def _check_name(name: str) -> None:
-    try:
-        check_topic_name(name)
-    except InvalidTopicName as error:
-        raise ClusterError(Error.INVALID_TOPIC_EXCEPTION, str(error)) from error
-
-
-def _unknown_topic(topic: str | UUID) -> ClusterError:
-    if isinstance(topic, UUID):
-        return ClusterError(Error.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    return ClusterError(
-        Error.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+def _has_heirs(state: ClusterState, broker: int) -> bool:
+    """Whether the broker leads a partition of which another that stays has a replica."""
+    others = eligible(state) - {broker}
+    return any(
+        partition.leader == broker and not others.isdisjoint(partition.replicas)
+        for topic in state.topics.values()
+        for partition in topic.partitions
     )
 
 
-def _duplicate() -> ClusterError:
-    return ClusterError(Error.INVALID_REQUEST, "Duplicate topic name.")
+def _not_controller() -> ClusterError:
+    return ClusterError(
+        Error.NOT_CONTROLLER, "This is not the correct controller for this cluster."
+    )
 
 
 def _gone() -> ClusterError:

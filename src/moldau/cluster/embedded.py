@@ -7,7 +7,7 @@ import base64
 import logging
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from moldau.cluster.changes import (
     AnyChange,
     BrokerJoined,
+    BrokerLeft,
     ClusterCreated,
     ControllerElected,
     ProducerIdsAllocated,
@@ -28,7 +29,7 @@ from moldau.cluster.journal import (
     read_journal,
 )
 from moldau.cluster.state import ClusterState, ImpossibleChange
-from moldau.cluster.store import Listener, StoreError
+from moldau.cluster.store import FenceListener, Listener, StoreError
 from moldau.cluster.topics import BrokerInfo
 
 FILE_NAME = "cluster-metadata.jsonl"
@@ -108,12 +109,33 @@ class EmbeddedStore:
             os.close(self._fd)
             self._fd = -1
 
-    def register(self, broker: BrokerInfo) -> None:
+    async def arrive(self) -> None:
+        """Nobody else decides anything."""
+
+    async def register(self, broker: BrokerInfo) -> BrokerInfo:
         """Say where this broker is reached, once that is known. Not kept on disk."""
         self._broker = broker
         self._publish([BrokerJoined(broker)])
+        return broker
 
-    async def commit(self, changes: Sequence[AnyChange]) -> None:
+    async def expel(self, broker: BrokerInfo) -> None:
+        if self._state.brokers.get(broker.id) == broker:
+            self._publish([BrokerLeft(broker.id)])
+
+    async def depose(self) -> None:
+        """There is only this broker, and it is not dead."""
+
+    def on_fence(self, listener: FenceListener) -> None:
+        """Never called: the state is in this process."""
+
+    def on_new_session(self, rejoin: Callable[[], Awaitable[None]]) -> None:
+        """Never awaited: there is no session."""
+
+    def folder_id_of(self, broker: int) -> str | None:
+        """None: the state goes with the folder, so a lost disk leaves nothing to compare with."""
+        return None
+
+    async def commit(self, changes: Sequence[AnyChange], *, as_controller: bool = True) -> None:
         if not self._is_open:
             raise StoreError("the metadata store is closed")
         if not changes:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from moldau.cluster.changes import AnyChange
 from moldau.cluster.state import ClusterState
+from moldau.cluster.topics import BrokerInfo
 
 Listener = Callable[[Sequence[AnyChange]], None]
 
 
+FenceListener = Callable[[bool], None]
+
+
 class StoreError(Exception):
     """The store could not be read, or a change could not be made durable."""
+
+
+class Conflict(StoreError):
+    """Somebody else changed the same thing first. `state` shows it by now: decide anew."""
+
+
+class NotController(StoreError):
+    """Another broker is the controller, and only it may commit this."""
 
 
 class MetadataStore(Protocol):
@@ -32,15 +44,42 @@ class MetadataStore(Protocol):
     async def close(self) -> None:
         """Finish the commits under way and let go of everything."""
 
-    async def commit(self, changes: Sequence[AnyChange]) -> None:
-        """Make the changes durable, all or none, in the order of the calls.
+    async def arrive(self) -> None:
+        """Begin to enter the cluster. Whatever other brokers decided about an earlier life of this
+        one is part of `state` when it returns, or never will be."""
+
+    async def register(self, broker: BrokerInfo) -> BrokerInfo:
+        """Make this broker part of the cluster; what it answers has the registration's epoch."""
+
+    async def expel(self, broker: BrokerInfo) -> None:
+        """Take back the registration of a broker that is known to be dead, if it is still this."""
+
+    async def depose(self) -> None:
+        """Take the controller's office from whoever holds it and is known to be dead."""
+
+    async def commit(self, changes: Sequence[AnyChange], *, as_controller: bool = True) -> None:
+        """Make the changes durable, those of one topic all or none, in the order of the calls.
 
         When it returns they are part of `state` and every listener has seen them. StoreError means
-        that they are not part of it; after a restart they may turn out to have happened.
+        that they are not part of it yet, though they may turn out to have happened. Conflict
+        means that they were decided on a state that is no more. A leader commits changes of its
+        partitions' in-sync replicas with `as_controller=False`; everything else is the controller's
+        and fails with NotController elsewhere.
         """
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` with each batch of changes, once it is part of `state`."""
+
+    def on_fence(self, listener: FenceListener) -> None:
+        """Call `listener` with True when this broker may lead no more, since it has been out of
+        touch for too long, and with False when it is registered anew."""
+
+    def on_new_session(self, rejoin: Callable[[], Awaitable[None]]) -> None:
+        """Await `rejoin` when the registration was lost and `state` has been read anew: it enters
+        the cluster again, as after a start."""
+
+    def folder_id_of(self, broker: int) -> str | None:
+        """The identity of the data folder that the broker was last registered with."""
 
     async def allocate_producer_ids(self, count: int) -> range:
         """Producer ids that nobody has had and nobody else will get, crashes included."""

@@ -48,21 +48,35 @@ def collision_key(name: str) -> str:
 
 
 class BrokerInfo(msgspec.Struct, frozen=True):
-    """A broker and where its clients reach it."""
+    """A broker and where its clients reach it.
+
+    `epoch` is another with each registration, so that an earlier life of the broker can be told
+    from this one; `folder_id` is the identity of its data folder, another after a lost disk. One
+    that is `stopping` takes on nothing new.
+    """
 
     id: int
     host: str
     port: int
     rack: str | None = None
+    epoch: int = -1
+    folder_id: str = ""
+    stopping: bool = False
 
 
 class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Who holds a partition. The first replica is the preferred leader; `isr` is a subset."""
+    """Who holds a partition. The first replica is the preferred leader; `isr` is a subset.
+
+    While the partition moves, `replicas` holds the old and the new ones: `adding` are to be there
+    at the end, `removing` are not.
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     leader: int
     leader_epoch: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
 class Topic(msgspec.Struct, frozen=True):

@@ -49,6 +49,9 @@ class Compaction:
         # Producers whose transaction has a record that stays, so that its marker stays too.
         self._with_data: set[int] = set()
         self._end = job.end
+        # Where the log ends, if nothing follows what is written anew.
+        is_tail = not any(size for _, size in job.later)
+        self._log_end = job.later[0][0] if job.later and is_tail else None
         self._read_records = self._kept_records = 0
         self._read_bytes = self._kept_bytes = 0
 
@@ -172,7 +175,7 @@ class Compaction:
             if not segment.size:
                 continue
             for header, batch in self._scan(segment):
-                kept = self._filtered(header, batch)
+                kept = self._filtered(header, batch) or self._last(header, batch)
                 is_changed = is_changed or kept is not batch
                 if kept is None:
                     continue
@@ -253,6 +256,13 @@ class Compaction:
         if not kept and not self._identifies(header):
             return None
         return self._rebuilt(header, payload, kept, begins_horizon)
+
+    def _last(self, header: BatchHeader, batch: memoryview) -> Batch | None:
+        """The last batch of the log stays, if need be without records: a copy of the log would
+        end before it otherwise, and give its offsets to other records."""
+        if header.last_offset + 1 != self._log_end:
+            return None
+        return rebuild(header, b"", (), None) if header.count else batch
 
     def _filtered_marker(self, header: BatchHeader, batch: memoryview) -> Batch | None:
         """A marker stays while its transaction has records, then for delete.retention.ms."""

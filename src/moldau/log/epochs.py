@@ -36,6 +36,11 @@ class LeaderEpochs:
         """(epoch, start offset), oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
 
+    @property
+    def latest_start(self) -> int:
+        """Where the latest epoch began, or -1."""
+        return self._starts[-1] if self._starts else UNDEFINED_OFFSET
+
     def assign(self, epoch: int, start: int) -> None:
         """Note that `epoch` wrote from `start` on; entries that contradict it go."""
         epochs, starts = self._epochs, self._starts

@@ -133,8 +133,11 @@ class Log(FlushingLog):
         latest = self._snapshots.latest(self.first_base)
         self.producers = lookup.rebuild_producers(self._segments, latest, end)
 
-    def restart_at(self, offset: int) -> None:
-        """Drop everything and go on at `offset`, as a follower does that lies too far behind."""
+    def restart_at(self, offset: int, log_start: int | None = None) -> None:
+        """Drop everything and go on at `offset`, as a follower does that lies too far behind.
+
+        `log_start` is given where the first batch to come holds it, but begins before.
+        """
         self._settle()
         for segment in self._segments:
             segment.retire(self.trash)
@@ -144,6 +147,8 @@ class Log(FlushingLog):
         self._segments[:] = [segment]
         self._shrunk_to(offset)
         self.log_start = self.flushed = self.high_watermark = offset
+        if log_start is not None:
+            self.log_start = self.flushed = self.high_watermark = log_start
         self.epochs.truncate_end(0)
         self._snapshots.remove_above(-1)
         self.producers = ProducerStates(offset)

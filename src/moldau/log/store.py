@@ -82,6 +82,8 @@ class LogStore:
         self._writing = threading.Lock()
         self._prepared = 0
         self._newest_written = 0
+        self._newest_watermarks = 0
+        self._high_watermarks: dict[Partition, int] = {}
         self._lock: int | None = None
 
     def open(self) -> None:
@@ -224,8 +226,27 @@ class LogStore:
                     return
                 write_offsets(f"{self.folder}/{LOG_STARTS}", log_starts)
                 write_offsets(f"{self.folder}/{RECOVERY_POINTS}", recovery_points)
-                write_offsets(f"{self.folder}/{HIGH_WATERMARKS}", high_watermarks)
+                if number > self._newest_watermarks:
+                    write_offsets(f"{self.folder}/{HIGH_WATERMARKS}", high_watermarks)
+                    self._newest_watermarks = number
                 self._newest_written = number
+
+        return write
+
+    def prepare_high_watermarks(self) -> Callable[[], None] | None:
+        """As `prepare_checkpoint`, but of the high watermarks alone; None if none has moved."""
+        high_watermarks = {key: log.high_watermark for key, log in self.logs.items()}
+        if high_watermarks == self._high_watermarks:
+            return None
+        self._high_watermarks = high_watermarks
+        self._prepared += 1
+        number = self._prepared
+
+        def write() -> None:
+            with self._writing:
+                if number > self._newest_watermarks:
+                    write_offsets(f"{self.folder}/{HIGH_WATERMARKS}", high_watermarks)
+                    self._newest_watermarks = number
 
         return write
 

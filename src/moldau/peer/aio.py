@@ -15,6 +15,9 @@ from moldau.wire.apis import Api
 from moldau.wire.messages import Values
 from moldau.wire.primitives import INT32
 
+# What a small answer needs is had faster anew.
+_WORTH_REUSE = 16 << 10
+
 T = TypeVar("T")
 
 
@@ -22,7 +25,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
     """A greeted connection to one broker; made by `connect`.
 
     Answers come in the order of the questions. Every answer arrives in memory of its own, so what
-    it holds stays valid. When the connection breaks, all who wait get ConnectionLost.
+    it holds stays valid, until it is given back by `recycle`. When the connection breaks, all who
+    wait get ConnectionLost.
     """
 
     def __init__(self, address: str, client_id: str) -> None:
@@ -32,6 +36,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._size = bytearray(4)
         self._frame: bytearray | None = None
+        self._spare: bytearray | None = None
         self._frame_size = 0
         self._filled = 0
 
@@ -69,10 +74,23 @@ class AsyncConnection(asyncio.BufferedProtocol):
         asked, frame = self._dialogue.ask(api, values, at_most)
         return self._understood(self._dialogue.answer, asked, await self._exchange(frame))
 
+    async def relay(self, api: int, version: int, body: bytes) -> bytes:
+        """One question of somebody else's, encoded, and the encoded answer."""
+        asked, frame = self._dialogue.relay(api, version, body)
+        return self._understood(self._dialogue.relayed, asked, await self._exchange(frame))
+
     async def fetch(self, question: FetchQuestion) -> FetchAnswer:
         """One Fetch; the records are views of the frame that they came in."""
         asked, frame = self._dialogue.ask_fetch(question)
         return self._understood(self._dialogue.fetched, asked, await self._exchange(frame))
+
+    def recycle(self, records: memoryview) -> None:
+        """Takes back the memory of an answer that nobody looks at any more, for another one.
+
+        Memory that was used before is much cheaper than fresh.
+        """
+        if isinstance(records.obj, bytearray):
+            self._spare = records.obj
 
     async def _exchange(self, frame: bytes) -> memoryview:
         if self._transport is None or self._transport.is_closing():
@@ -101,12 +119,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:
             return memoryview(self._size)[self._filled :]
-        if self._filled == len(self._frame):
+        if self._filled == len(self._frame) < self._frame_size:
             # A peer that claims a huge answer costs us memory only as fast as it sends.
             larger = bytearray(min(self._frame_size, 2 * len(self._frame)))
             larger[: self._filled] = self._frame
             self._frame = larger
-        return memoryview(self._frame)[self._filled :]
+        return memoryview(self._frame)[self._filled : self._frame_size]
 
     def buffer_updated(self, count: int) -> None:
         self._filled += count
@@ -117,12 +135,19 @@ class AsyncConnection(asyncio.BufferedProtocol):
             if not 4 <= self._frame_size <= LARGEST_FRAME or not self._waiting:
                 self._fail(f"an answer of {self._frame_size} bytes to no question of ours")
                 return
-            self._frame, self._filled = bytearray(min(self._frame_size, FIRST_BUFFER)), 0
+            self._frame, self._filled = self._buffer(), 0
         elif self._filled == self._frame_size:
             answer = self._waiting.popleft()
             if not answer.done():
-                answer.set_result(memoryview(self._frame))
+                answer.set_result(memoryview(self._frame)[: self._frame_size])
             self._frame, self._filled = None, 0
+
+    def _buffer(self) -> bytearray:
+        spare = self._spare
+        if spare is None or self._frame_size < _WORTH_REUSE:
+            return bytearray(min(self._frame_size, FIRST_BUFFER))
+        self._spare = None
+        return spare
 
     def _fail(self, reason: str) -> None:
         if self._transport is not None:

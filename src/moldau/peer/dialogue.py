@@ -91,6 +91,14 @@ class Dialogue:
         """kio's object of the answer; MalformedAnswer where the bytes are not one."""
         return self._decoded(asked.api, asked.version, self._body(asked, frame))
 
+    def relay(self, api: int, version: int, body: bytes) -> tuple[Asked, bytes]:
+        """A question that is encoded already, in a version that the broker is known to speak."""
+        return self._framed(api, version, body)
+
+    def relayed(self, asked: Asked, frame: memoryview) -> bytes:
+        """The body of the answer as it came."""
+        return bytes(self._body(asked, frame))
+
     def ask_fetch(self, question: FetchQuestion) -> tuple[Asked, bytes]:
         # Topics are named by id from v13 on, which needs ids for all of them.
         has_ids = all(wanted.topic_id is not None for wanted in question.wanted)

@@ -27,6 +27,7 @@ from moldau.wire.primitives import (
 _ABORTED = Struct(">qq")
 _EPOCH_AND_OFFSET = Struct(">iq")
 _TWO_INT32 = Struct(">ii")
+_ERROR_AND_SESSION = Struct(">hi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class FetchQuestion:
-    """One Fetch without a session. `replica_id` is a follower's broker id, -1 for a consumer."""
+    """One Fetch. `replica_id` is a follower's broker id, -1 for a consumer.
+
+    Without a session unless an epoch is given (KIP-227): then `wanted` are the partitions that are
+    new or changed since the session's last question, and `forgotten` those to leave out from now
+    on, by topic id, which takes a broker that speaks v13.
+    """
 
     wanted: Sequence[Wanted]
     max_wait_ms: int = 500
@@ -54,6 +60,9 @@ class FetchQuestion:
     read_committed: bool = False
     replica_id: int = -1
     replica_epoch: int = -1
+    session_id: int = 0
+    session_epoch: int = -1
+    forgotten: Sequence[tuple[UUID, Sequence[int]]] = ()
 
 
 class FetchedPartition(NamedTuple):
@@ -81,6 +90,7 @@ class FetchAnswer(NamedTuple):
     throttle_ms: int
     error: int
     partitions: list[FetchedPartition]
+    session_id: int = 0
 
 
 class _Layout:
@@ -118,7 +128,7 @@ def encode_fetch(version: int, question: FetchQuestion) -> bytes:
     else:
         out = bytearray(layout.head.pack(*limits, isolation))
     if layout.has_sessions:
-        out += _TWO_INT32.pack(0, -1)
+        out += _TWO_INT32.pack(question.session_id, question.session_epoch)
     topics: list[tuple[Wanted, list[Wanted]]] = []
     for wanted in question.wanted:
         if not topics or topics[-1][0].topic != wanted.topic:
@@ -136,7 +146,11 @@ def encode_fetch(version: int, question: FetchQuestion) -> bytes:
             out += _encode_wanted(layout, wanted) + tags
         out += tags
     if layout.has_sessions:
-        out += count(0, compact)
+        out += count(len(question.forgotten), compact)
+        for topic_id, indexes in question.forgotten:
+            assert layout.by_id
+            out += topic_id.bytes + count(len(indexes), compact)
+            out += Struct(f">{len(indexes)}i").pack(*indexes) + tags
     if layout.has_rack:
         out += string("", compact)
     if not layout.has_replica_id and question.replica_id >= 0:
@@ -168,9 +182,9 @@ def decode_fetch(version: int, body: memoryview) -> FetchAnswer:
 def _decode(layout: _Layout, body: memoryview) -> FetchAnswer:
     compact = layout.flexible
     (throttle_ms,) = INT32.unpack_from(body)
-    position, code = 4, 0
+    position, code, session_id = 4, 0, 0
     if layout.has_sessions:
-        code = int.from_bytes(body[4:6], "big", signed=True)
+        code, session_id = _ERROR_AND_SESSION.unpack_from(body, 4)
         position = 10
     found: list[FetchedPartition] = []
     topics, position = read_count(body, position, compact)
@@ -189,7 +203,7 @@ def _decode(layout: _Layout, body: memoryview) -> FetchAnswer:
             found.append(partition)
         if compact:
             position = skip_tags(body, position)
-    return FetchAnswer(throttle_ms, code, found)
+    return FetchAnswer(throttle_ms, code, found, session_id)
 
 
 def _decode_partition(

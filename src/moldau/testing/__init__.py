@@ -5,7 +5,9 @@
     with Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
 
-With pytest, the fixture `moldau_broker` does the same without an import.
+With pytest, the fixture `moldau_broker` does the same without an import. `Cluster` is several
+brokers in processes of their own, with a ZooKeeper ensemble, for tests of what happens when one of
+them dies.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from moldau.testing.broker import Broker
+    from moldau.testing.cluster import Cluster
+    from moldau.testing.ensemble import Ensemble
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Cluster", "Ensemble"]
 
 
 def __getattr__(name: str) -> object:
@@ -24,4 +28,12 @@ def __getattr__(name: str) -> object:
         from moldau.testing.broker import Broker
 
         return Broker
+    if name == "Cluster":
+        from moldau.testing.cluster import Cluster
+
+        return Cluster
+    if name == "Ensemble":
+        from moldau.testing.ensemble import Ensemble
+
+        return Ensemble
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -39,8 +39,8 @@ class Broker:
         data_dir: Path | str | None = None,
         **more: SettingValue,
     ) -> None:
-        self._given = {key: _text(value) for key, value in (settings or {}).items()}
-        self._given |= {key.replace("_", "."): _text(value) for key, value in more.items()}
+        self._given = {key: as_text(value) for key, value in (settings or {}).items()}
+        self._given |= {key.replace("_", "."): as_text(value) for key, value in more.items()}
         self._temporary = None
         if data_dir is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="moldau-")
@@ -124,7 +124,7 @@ class Broker:
         server = self._server
         if self._thread is None or server is None:
             raise RuntimeError("the broker is not running")
-        texts = {key.replace("_", "."): _text(value) for key, value in configs.items()}
+        texts = {key.replace("_", "."): as_text(value) for key, value in configs.items()}
         topic = NewTopic(name, partitions=partitions, configs=texts)
         (outcome,) = self._call(server.controller.create_topics([topic]))
         if isinstance(outcome, Exception):
@@ -170,7 +170,7 @@ class Broker:
             await server.stop()
 
 
-def _text(value: SettingValue) -> str:
+def as_text(value: SettingValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):

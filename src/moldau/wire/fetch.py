@@ -48,7 +48,10 @@ class FetchPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """What a consumer or follower asks. `replica_id` is -1 for a consumer."""
+    """What a consumer or follower asks. `replica_id` is -1 for a consumer.
+
+    `replica_epoch` is that of a follower's registration (KIP-903), -1 where not given.
+    """
 
     replica_id: int
     max_wait_ms: int
@@ -60,6 +63,7 @@ class FetchRequest(NamedTuple):
     topics: list[tuple[TopicKey, list[FetchPartition]]]
     forgotten: list[tuple[TopicKey, list[int]]]
     rack_id: str
+    replica_epoch: int = -1
 
 
 class FetchedPartition:
@@ -158,13 +162,14 @@ class FetchCodec:
                 position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
         forgotten: list[tuple[TopicKey, list[int]]] = []
         rack_id: str | None = ""
+        replica_epoch = -1
         if self.has_sessions:
             forgotten, position = self._read_forgotten(frame, position)
         if self._has_rack:
             rack_id, position = read_string(frame, position, compact)
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, epoch = head
         if compact and not self._has_replica_id and frame[position] != 0:
-            replica_id = _replica_in_tags(frame, position)
+            replica_id, replica_epoch = _replica_in_tags(frame, position)
         return FetchRequest(
             replica_id,
             max_wait_ms,
@@ -176,6 +181,7 @@ class FetchCodec:
             topics,
             forgotten,
             rack_id or "",
+            replica_epoch,
         )
 
     def _read_key(self, frame: memoryview, position: int) -> tuple[TopicKey, int]:
@@ -290,16 +296,17 @@ class FetchCodec:
         return bytes((tags,)) + data
 
 
-def _replica_in_tags(frame: memoryview, position: int) -> int:
-    """The replica id of a follower, which v15 moved into tag 1 (KIP-903)."""
+def _replica_in_tags(frame: memoryview, position: int) -> tuple[int, int]:
+    """The id and the epoch of a follower, which v15 moved into tag 1 (KIP-903)."""
     tag_count, position = read_uvarint(frame, position)
     for _ in range(tag_count):
         tag, position = read_uvarint(frame, position)
         size, position = read_uvarint(frame, position)
         if tag == 1 and size >= _REPLICA_STATE.size:
-            return int(_REPLICA_STATE.unpack_from(frame, position)[0])
+            replica_id, replica_epoch = _REPLICA_STATE.unpack_from(frame, position)
+            return replica_id, replica_epoch
         position += size
-    return -1
+    return -1, -1
 
 
 @cache

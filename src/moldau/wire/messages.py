@@ -61,7 +61,7 @@ def milliseconds(value: timedelta) -> int:
 
 
 def _read(schema: type, body: memoryview, most_elements: int) -> Any:
-    check_bounds(schema, body, most_elements)
+    body = check_bounds(schema, body, most_elements)
     read, errors = _reader(schema)
     try:
         value, _ = read(body, 0)

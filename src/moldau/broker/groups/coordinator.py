@@ -131,6 +131,9 @@ class GroupCoordinator:
                 elif isinstance(key, GroupKey) and not isinstance(value, CommittedOffset):
                     metadata.append((shard.take_group(key, value), value))
         except (LogError, BatchError, OSError) as problem:
+            if self._shards.get(shard.index) is not shard:
+                # Another broker leads by now, and the log is being made like its own.
+                return
             logger.error(
                 "the groups of %s-%d cannot be read back and stay unavailable: %s",
                 OFFSETS_TOPIC, shard.index, problem,

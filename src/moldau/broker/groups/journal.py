@@ -63,7 +63,7 @@ class Journal:
             done(Error.NONE)
             return
         error = self._append(records, now_ms)
-        partition.wake()
+        partition.announce()
         if error:
             done(error)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,7 @@ def _entries(broker: Broker, kind: int, name: str) -> list[ConfigEntry]:
     if kind == ResourceType.BROKER:
         if not name:
             return default_broker_entries(dynamic)
-        _check_broker_id(broker, name)
+        _check_broker_id(broker.id, name)
         return broker_entries(broker.settings, dynamic)
     raise ClusterError(Error.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 
@@ -104,7 +105,17 @@ def _described(entry: ConfigEntry, body: Any) -> dict[str, Any]:
     }
 
 
-@handles(Api.ALTER_CONFIGS)
+def _refuse(request: Request, error: ClusterError) -> Answer:
+    return {
+        "responses": [
+            {"resource_type": each.resource_type, "resource_name": each.resource_name}
+            | _outcome(error)
+            for each in request.body.resources
+        ]
+    }
+
+
+@handles(Api.ALTER_CONFIGS, at_controller=_refuse)
 async def alter_configs(broker: Broker, request: Request) -> Answer:
     """Replaces each resource's settings: what is not mentioned goes back to its default."""
 
@@ -116,7 +127,7 @@ async def alter_configs(broker: Broker, request: Request) -> Answer:
     return await _alter(broker, request, replacement)
 
 
-@handles(Api.INCREMENTAL_ALTER_CONFIGS)
+@handles(Api.INCREMENTAL_ALTER_CONFIGS, at_controller=_refuse)
 async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
     """Changes the settings that are mentioned, and leaves each resource's others alone."""
 
@@ -173,7 +184,7 @@ async def _alter(broker: Broker, request: Request, change_of: Callable[[Any], Ch
         try:
             if counts[key] > 1:
                 raise ClusterError(Error.INVALID_REQUEST, "Each resource must appear at most once.")
-            await _alter_one(broker, resource, change_of, request.body.validate_only)
+            await _alter_one(broker, request, resource, change_of)
         except ClusterError as error:
             return answer | _outcome(error)
         return answer
@@ -182,14 +193,17 @@ async def _alter(broker: Broker, request: Request, change_of: Callable[[Any], Ch
 
 
 async def _alter_one(
-    broker: Broker, resource: Any, change_of: Callable[[Any], Change], validate_only: bool
+    broker: Broker, request: Request, resource: Any, change_of: Callable[[Any], Change]
 ) -> None:
     name = resource.resource_name
+    validate_only = request.body.validate_only
     change = change_of(resource)
     if resource.resource_type == ResourceType.TOPIC:
         await broker.controller.alter_topic_configs(name, change, validate_only=validate_only)
     elif resource.resource_type == ResourceType.BROKER:
-        broker_id = _check_broker_id(broker, name) if name else None
+        # A broker's own settings are changed at that broker, wherever the controller is.
+        asked = broker.id if request.forwarded_by is None else request.forwarded_by
+        broker_id = _check_broker_id(asked, name) if name else None
 
         def checked(current: Configs) -> Configs:
             configs = change(current)
@@ -203,17 +217,17 @@ async def _alter_one(
         raise ClusterError(Error.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
 
-def _check_broker_id(broker: Broker, name: str) -> int:
+def _check_broker_id(expected: int, name: str) -> int:
     if not name.isascii() or not name.isdigit():
         raise ClusterError(
             Error.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
         )
-    if int(name) != broker.id:
+    if int(name) != expected:
         raise ClusterError(
             Error.INVALID_REQUEST,
-            f"Unexpected broker id, expected {broker.id}, but received {name}",
+            f"Unexpected broker id, expected {expected}, but received {name}",
         )
-    return broker.id
+    return expected
 
 
 def _check_broker_configs(broker: Broker, broker_id: int | None, configs: Configs) -> None:
@@ -226,8 +240,11 @@ def _check_broker_configs(broker: Broker, broker_id: int | None, configs: Config
         raise ClusterError(
             Error.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}"
         )
+    settings = broker.settings
+    if broker_id is not None:
+        settings = replace(settings, node_id=broker_id)
     try:
-        with_dynamic(broker.settings, {**broker.state.broker_configs, broker_id: configs})
+        with_dynamic(settings, {**broker.state.broker_configs, broker_id: configs})
     except InvalidSetting as error:
         raise ClusterError(Error.INVALID_REQUEST, str(error)) from error
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Kafka's max.request.partition.size.limit.
 MAX_PARTITIONS = 2000
+# What Kafka says for operations that nobody looked up.
+UNKNOWN = -(1 << 31)
 
 
 @handles(Api.DESCRIBE_TOPIC_PARTITIONS)
@@ -33,7 +35,8 @@ def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
     if cursor is not None and (
         cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
     ):
-        return {"topics": [_refused(name, Error.INVALID_REQUEST) for name in sorted(asked)]}
+        refused = (_refused(name, Error.INVALID_REQUEST) for name in sorted(asked))
+        return {"topics": [each | {"topic_authorized_operations": UNKNOWN} for each in refused]}
     first_topic = cursor.topic_name if cursor is not None else ""
     first_partition = cursor.partition_index if cursor is not None else 0
     names = sorted(name for name in asked or broker.state.topics if name >= first_topic)

@@ -1,7 +1,8 @@
 """Fetch: records as slices of segment files, at once or when enough have come.
 
 A fetch that finds fewer than `min_bytes` is parked. It is read again when a high watermark of its
-partitions moves, and answered when it has enough or its time is up.
+partitions moves, and answered when it has enough or its time is up. Followers are given more than
+consumers, in another way: see `moldau.broker.replication.feed`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING
-from uuid import UUID
 
+from moldau.broker.absence import absent
 from moldau.broker.errors import code_and_message
 from moldau.broker.fetch_sessions import FetchSession, SessionError
 from moldau.broker.partition import Partition
-from moldau.broker.response import Response
+from moldau.broker.replication.feed import FeedResponse, diverging
+from moldau.broker.replication.nearest import is_rack_aware, nearest_replica
+from moldau.broker.response import LongPoll, Response
+from moldau.cluster.topics import NO_LEADER
 from moldau.log.errors import LogError
 from moldau.wire.errors import Error
 from moldau.wire.fetch import (
@@ -41,7 +45,7 @@ Wanted = list[tuple[TopicKey, list[FetchPartition]]]
 Fetched = list[tuple[TopicKey, list[FetchedPartition]]]
 
 
-class FetchResponse(Response):
+class FetchResponse(LongPoll):
     """The answer to one Fetch request, parked for as long as it lacks bytes and has time."""
 
     __slots__ = (
@@ -132,6 +136,8 @@ class FetchResponse(Response):
         request, broker = self._request, self._broker
         room = min(request.max_bytes, broker.settings.fetch_max_bytes)
         least = min(request.min_bytes, room)
+        # Only who says where it stands is sent to, and served by, a replica nearby.
+        is_near = bool(request.rack_id) and is_rack_aware(broker.settings.replica_selector_class)
         total = 0
         urgent = False
         topics: Fetched = []
@@ -140,14 +146,16 @@ class FetchResponse(Response):
             answers = []
             for wanted in partitions:
                 partition = broker.partitions.get((topic, wanted.partition))
-                if partition is None or not partition.is_leader:
-                    answer = _refuse(key, topic, wanted, partition)
+                if partition is None or not (partition.is_leader or is_near):
+                    answer = _refuse(broker, key, wanted, partition)
+                elif is_near and (elsewhere := _elsewhere(broker, partition, wanted, request)):
+                    answer = elsewhere
                 else:
                     answer = _read_partition(partition, wanted, request, room - total, total == 0)
                 answers.append(answer)
                 if answer.records is not None:
                     total += answer.records.size
-                elif answer.error or answer.diverging is not None:
+                elif answer.error or answer.diverging is not None or answer.preferred_replica >= 0:
                     urgent = True
             topics.append((key, answers))
         return topics, urgent or total >= least
@@ -171,16 +179,42 @@ def handle(
     """Reads the request and takes its place among the connection's answers."""
     codec = fetch_codec(header.version)
     request = codec.decode(frame, header.body)
+    if request.replica_id >= 0:
+        _feed(broker, connection, header, codec, request)
+        return
     try:
         session = broker.sessions.open(request, codec.by_id) if codec.has_sessions else None
     except SessionError as error:
-        refusal = Response(connection)
-        refusal.parts = codec.encode(header.correlation_id, error.code, 0, [])
-        connection.reserve(refusal)
+        _refuse_session(connection, header, codec, error)
         return
     response = FetchResponse(broker, connection, codec, header.correlation_id, request, session)
     connection.reserve(response, len(frame) + _HELD_PER_PARTITION * len(session or ()))
     response.begin()
+
+
+def _feed(
+    broker: Broker,
+    connection: Connection,
+    header: RequestHeader,
+    codec: FetchCodec,
+    request: FetchRequest,
+) -> None:
+    try:
+        feed = broker.replication.feeds.open(request, codec.by_id)
+    except SessionError as error:
+        _refuse_session(connection, header, codec, error)
+        return
+    response = FeedResponse(broker, connection, codec, header.correlation_id, request, feed)
+    connection.reserve(response)
+    feed.take(request, response)
+
+
+def _refuse_session(
+    connection: Connection, header: RequestHeader, codec: FetchCodec, error: SessionError
+) -> None:
+    refusal = Response(connection)
+    refusal.parts = codec.encode(header.correlation_id, error.code, 0, [])
+    connection.reserve(refusal)
 
 
 def _read_partition(
@@ -192,6 +226,10 @@ def _read_partition(
         return FetchedPartition(
             wanted.partition, fence, leader=(partition.leader, partition.leader_epoch)
         )
+    if wanted.last_fetched_epoch >= 0 and wanted.fetch_offset >= log.log_start:
+        parted = diverging(partition, wanted)
+        if parted is not None:
+            return parted
     committed = request.isolation_level == READ_COMMITTED
     up_to = log.last_stable if committed else log.high_watermark
     answer = FetchedPartition(
@@ -212,12 +250,31 @@ def _read_partition(
     return answer
 
 
+def _elsewhere(
+    broker: Broker, partition: Partition, wanted: FetchPartition, request: FetchRequest
+) -> FetchedPartition | None:
+    """What to answer a consumer that gave its rack, unless it is to be served here."""
+    if not partition.is_leader:
+        # One that leads no more, or is cut off, does not know how far it may be read.
+        is_following = partition.leader not in (broker.id, NO_LEADER)
+        return None if is_following else _refuse(broker, partition.topic, wanted, partition)
+    if partition.check_epoch(wanted.current_leader_epoch):
+        return None
+    near = nearest_replica(partition, broker.state, request.rack_id, wanted.fetch_offset, broker.id)
+    if near is None:
+        return None
+    log = partition.log
+    return FetchedPartition(
+        wanted.partition, 0, log.high_watermark, log.last_stable, log.log_start,
+        preferred_replica=near,
+    )  # fmt: skip
+
+
 def _refuse(
-    key: TopicKey, topic: str, wanted: FetchPartition, partition: Partition | None
+    broker: Broker, key: TopicKey, wanted: FetchPartition, partition: Partition | None
 ) -> FetchedPartition:
     if partition is not None:
         leader = (partition.leader, partition.leader_epoch)
         return FetchedPartition(wanted.partition, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
-    if isinstance(key, UUID) and not topic:
-        return FetchedPartition(wanted.partition, Error.UNKNOWN_TOPIC_ID)
-    return FetchedPartition(wanted.partition, Error.UNKNOWN_TOPIC_OR_PARTITION)
+    error, elsewhere = absent(broker, key, wanted.partition)
+    return FetchedPartition(wanted.partition, error, leader=elsewhere)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from moldau.broker.absence import absent
 from moldau.broker.errors import code_and_message
 from moldau.broker.handlers import Answer, Request, handles
 from moldau.broker.handlers.fetch import READ_COMMITTED
@@ -32,14 +33,22 @@ _FIRST_VERSION = {
 }
 
 
+_FIRST_WITH_NOT_AVAILABLE = 5
+
+
+class _NotKnownYet(Exception):
+    """The leader's high watermark may be lower than the one that consumers have seen."""
+
+
 @handles(Api.LIST_OFFSETS)
 async def list_offsets(broker: Broker, request: Request) -> Answer:
     """One answer per partition, in the order asked."""
     committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED
+    is_follower = request.body.replica_id >= 0
     topics = []
     for topic in request.body.topics:
         partitions = [
-            await _answer(broker, topic.name, wanted, committed, request.version)
+            await _answer(broker, topic.name, wanted, committed, is_follower, request.version)
             for wanted in topic.partitions
         ]
         topics.append({"name": topic.name, "partitions": partitions})
@@ -47,12 +56,12 @@ async def list_offsets(broker: Broker, request: Request) -> Answer:
 
 
 async def _answer(
-    broker: Broker, topic: str, wanted: Any, committed: bool, version: int
+    broker: Broker, topic: str, wanted: Any, committed: bool, is_follower: bool, version: int
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {"partition_index": wanted.partition_index}
     partition = broker.partitions.get((topic, wanted.partition_index))
     if partition is None:
-        return answer | {"error_code": Error.UNKNOWN_TOPIC_OR_PARTITION}
+        return answer | {"error_code": absent(broker, topic, wanted.partition_index)[0]}
     if not partition.is_leader:
         return answer | {"error_code": Error.NOT_LEADER_OR_FOLLOWER}
     fence = partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
@@ -60,8 +69,17 @@ async def _answer(
         return answer | {"error_code": fence}
     if version < _FIRST_VERSION.get(wanted.timestamp, 0):
         return answer | {"error_code": Error.UNSUPPORTED_VERSION}
+    if is_follower and wanted.timestamp == LATEST:
+        # A follower is to have what is not committed yet, too.
+        end = partition.log.log_end
+        return answer | {"offset": end, "timestamp": -1, "leader_epoch": partition.leader_epoch}
     try:
         offset, timestamp, epoch = await _find(broker, partition, wanted.timestamp, committed)
+    except _NotKnownYet:
+        code = Error.OFFSET_NOT_AVAILABLE
+        if version < _FIRST_WITH_NOT_AVAILABLE:
+            code = Error.LEADER_NOT_AVAILABLE
+        return answer | {"error_code": code}
     except LogError as error:
         return answer | {"error_code": code_and_message(error)[0]}
     return answer | {"offset": offset, "timestamp": timestamp, "leader_epoch": epoch}
@@ -72,6 +90,7 @@ async def _find(
 ) -> tuple[int, int, int]:
     log = partition.log
     if timestamp == LATEST:
+        _check_watermark(partition)
         end = log.last_stable if committed else log.high_watermark
         return end, -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -85,5 +104,12 @@ async def _find(
             found = await asyncio.to_thread(log.offset_for_time, timestamp)
     end = log.last_stable if committed else log.high_watermark
     if found is None or found[0] >= end:
+        _check_watermark(partition)
         return -1, -1, -1
     return found
+
+
+def _check_watermark(partition: Partition) -> None:
+    """KIP-207: a new leader may not know yet how much its consumers have seen of the old one."""
+    if partition.log.high_watermark < partition.epoch_start:
+        raise _NotKnownYet

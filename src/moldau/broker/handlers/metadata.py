@@ -11,6 +11,7 @@ from moldau.cluster.assignment import NewTopic
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.topics import (
     INTERNAL_TOPICS,
+    NO_LEADER,
     InvalidTopicName,
     PartitionState,
     Topic,
@@ -170,10 +171,11 @@ def _topic(broker: Broker, topic: Topic, operations: bool) -> dict[str, Any]:
 
 def _partition(broker: Broker, index: int, state: PartitionState) -> dict[str, Any]:
     brokers = broker.state.brokers
+    is_led = state.leader in brokers
     return {
-        "error_code": Error.NONE if state.leader in brokers else Error.LEADER_NOT_AVAILABLE,
+        "error_code": Error.NONE if is_led else Error.LEADER_NOT_AVAILABLE,
         "partition_index": index,
-        "leader_id": state.leader,
+        "leader_id": state.leader if is_led else NO_LEADER,
         "leader_epoch": state.leader_epoch,
         "replica_nodes": state.replicas,
         "isr_nodes": state.isr,

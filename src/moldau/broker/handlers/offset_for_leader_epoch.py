@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from moldau.broker.absence import absent
 from moldau.broker.handlers import Answer, Request, handles
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -30,9 +31,7 @@ def _answer(broker: Broker, topic: str, wanted: Any) -> dict[str, Any]:
     answer: dict[str, Any] = {"partition": wanted.partition}
     partition = broker.partitions.get((topic, wanted.partition))
     if partition is None:
-        known = broker.state.partition(topic, wanted.partition) is not None
-        error = Error.NOT_LEADER_OR_FOLLOWER if known else Error.UNKNOWN_TOPIC_OR_PARTITION
-        return answer | {"error_code": error}
+        return answer | {"error_code": absent(broker, topic, wanted.partition)[0]}
     fence = partition.check_epoch(wanted.current_leader_epoch)
     if fence:
         return answer | {"error_code": fence}

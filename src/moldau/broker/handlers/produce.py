@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from moldau.broker.absence import absent
 from moldau.broker.errors import code_and_message
 from moldau.broker.partition import Partition
 from moldau.broker.response import Response
@@ -46,6 +47,7 @@ class ProduceResponse(Response):
         "correlation_id",
         "endpoints",
         "results",
+        "size",
         "timeout_ms",
     )
 
@@ -56,6 +58,7 @@ class ProduceResponse(Response):
         correlation_id: int,
         acks: int,
         timeout_ms: int,
+        size: int,
     ) -> None:
         self.connection = connection
         self.parts = None
@@ -63,6 +66,7 @@ class ProduceResponse(Response):
         self.correlation_id = correlation_id
         self.acks = acks
         self.timeout_ms = timeout_ms
+        self.size = size
         self.results: Results = []
         self.appended: list[tuple[Partition, PartitionResult, int]] = []
         self.endpoints: list[Endpoint] | None = None
@@ -83,6 +87,7 @@ class ProduceResponse(Response):
             self.parts = [self._encode()]
         else:
             self._timer = loop.call_later(max(self.timeout_ms, 0) / 1000, self._time_out)
+            self.connection.hold(self, self.size)
             for partition, _, _ in self.appended:
                 partition.wait(self)
                 partition.ask_flush()
@@ -100,7 +105,9 @@ class ProduceResponse(Response):
 
     def _is_replicated(self) -> bool:
         for partition, result, needed in self.appended:
-            if partition.log.high_watermark < needed and not result.error:
+            if result.error:
+                continue
+            if partition.log.high_watermark < needed:
                 offline = partition.log.offline
                 if offline is not None:
                     result.fail(*code_and_message(offline))
@@ -108,6 +115,14 @@ class ProduceResponse(Response):
                     return False
                 else:
                     result.fail(Error.NOT_LEADER_OR_FOLLOWER, None)
+                    result.leader = (partition.leader, partition.leader_epoch)
+                    self.endpoints = self.connection.endpoints()
+            elif (
+                partition.in_sync is not None
+                and len(partition.isr) < partition.log.config.min_insync_replicas
+            ):
+                # It was enough of them when the write was taken.
+                result.fail(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, None)
         return True
 
     def _time_out(self) -> None:
@@ -140,7 +155,9 @@ def handle(
     codec = produce_codec(header.version)
     request = codec.decode(frame, header.body)
     acks = request.acks
-    response = ProduceResponse(connection, codec, header.correlation_id, acks, request.timeout_ms)
+    response = ProduceResponse(
+        connection, codec, header.correlation_id, acks, request.timeout_ms, len(frame)
+    )
     now_ms = broker.now_ms()
     for key, batches in request.topics:
         topic = broker.topic_name(key)
@@ -202,8 +219,7 @@ def _refuse(
         result.error = Error.NOT_LEADER_OR_FOLLOWER
         result.leader = (partition.leader, partition.leader_epoch)
         response.endpoints = broker.endpoints()
-    elif isinstance(key, str):
-        result.error = Error.UNKNOWN_TOPIC_OR_PARTITION
-    else:
-        known = broker.topic_name(key) != ""
-        result.error = Error.UNKNOWN_TOPIC_OR_PARTITION if known else Error.UNKNOWN_TOPIC_ID
+        return
+    result.error, result.leader = absent(broker, key, result.index)
+    if result.leader is not None:
+        response.endpoints = broker.endpoints()

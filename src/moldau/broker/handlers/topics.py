@@ -21,7 +21,12 @@ _NO_ID = UUID(int=0)
 _DUPLICATE_NAME = ClusterError(Error.INVALID_REQUEST, "Duplicate topic name.")
 
 
-@handles(Api.CREATE_TOPICS)
+def _refuse_creation(request: Request, error: ClusterError) -> Answer:
+    topics = request.body.topics
+    return {"topics": [{"name": t.name, "configs": (), **_failure(error)} for t in topics]}
+
+
+@handles(Api.CREATE_TOPICS, at_controller=_refuse_creation)
 async def create_topics(broker: Broker, request: Request) -> Answer:
     """One answer per name: the topic with all its settings, or why it was refused."""
     body = request.body
@@ -74,7 +79,11 @@ def _config_answers(broker: Broker, configs: dict[str, str]) -> list[dict[str, A
     return [answer(entry) for entry in sorted(entries, key=lambda entry: entry.name)]
 
 
-@handles(Api.DELETE_TOPICS)
+def _refuse_deletion(request: Request, error: ClusterError) -> Answer:
+    return {"responses": [_deleted(name, id, error) for name, id in _names_and_ids(request)]}
+
+
+@handles(Api.DELETE_TOPICS, at_controller=_refuse_deletion)
 async def delete_topics(broker: Broker, request: Request) -> Answer:
     """Topics by name, and since v6 by id; each at most once."""
     pairs = _names_and_ids(request)
@@ -133,7 +142,11 @@ def _deleted(name: str | None, id: UUID, error: ClusterError) -> dict[str, Any]:
     return {"name": name, "topic_id": id, **_failure(error)}
 
 
-@handles(Api.CREATE_PARTITIONS)
+def _refuse_growth(request: Request, error: ClusterError) -> Answer:
+    return {"results": [{"name": t.name, **_failure(error)} for t in request.body.topics]}
+
+
+@handles(Api.CREATE_PARTITIONS, at_controller=_refuse_growth)
 async def create_partitions(broker: Broker, request: Request) -> Answer:
     """Raises topics to the number of partitions they should have."""
     body = request.body

@@ -1,0 +1,23 @@
+"""What to say of a partition that this broker does not hold, or does not lead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from moldau.wire.errors import Error
+from moldau.wire.primitives import TopicKey
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+
+def absent(broker: Broker, key: TopicKey, index: int) -> tuple[Error, tuple[int, int] | None]:
+    """The error, and where the partition is led (broker id, leader epoch) if it exists at all."""
+    name = broker.topic_name(key)
+    state = broker.state.partition(name, index)
+    if state is not None:
+        return Error.NOT_LEADER_OR_FOLLOWER, (state.leader, state.leader_epoch)
+    if isinstance(key, UUID) and not name:
+        return Error.UNKNOWN_TOPIC_ID, None
+    return Error.UNKNOWN_TOPIC_OR_PARTITION, None

@@ -1,0 +1,161 @@
+"""This broker's place in its cluster: how it enters, what it does when cut off, how it leaves.
+
+    open      the state is read, nothing is served
+    enter     whatever an earlier life of this broker led is given up, by a commit of its own
+    register  the broker is one of the cluster's; the controller may elect it from now on
+    fenced    out of touch for a session timeout by its own clock: it leads nothing
+    rejoin    a session was lost: enter and register again, as after a start
+
+Leadership exists only by an election after the registration. So it does not matter what an earlier
+life had promised, or what became of its disk: a folder with another id than the one last registered
+has lost everything, and its broker counts as in sync nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from moldau.broker.identity import Identity
+from moldau.cluster.elections import departed
+from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.liveness import dead_among
+from moldau.cluster.store import Conflict, MetadataStore
+from moldau.cluster.topics import BrokerInfo
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.broker")
+
+_CONFLICTS = 100
+_WILDCARDS = frozenset(("", "0.0.0.0", "::"))
+
+
+class Membership:
+    """Takes one broker into its cluster and out again. Event loop only."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._is_leaving = False
+        settings = broker.settings
+        self.is_clustered = bool(settings.zookeeper_connect)
+        self._identity = Identity(broker.logs, broker.id)
+        self.store: MetadataStore = self._new_store()
+
+    def _new_store(self) -> MetadataStore:
+        settings = self._broker.settings
+        if not self.is_clustered:
+            return EmbeddedStore(settings.folder, self._info())
+        # A broker alone has no use for it, and starts sooner without.
+        from moldau.cluster.zookeeper import ZooKeeperStore
+
+        return ZooKeeperStore(
+            settings.zookeeper_connect,
+            self._broker.id,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
+        )
+
+    async def open(self) -> None:
+        """Reads the cluster's state and makes sure that this data folder belongs to it."""
+        if self.is_clustered:
+            self._identity.check_clustered()
+        else:
+            self._identity.check_alone()
+        await self.store.open()
+        if self.is_clustered:
+            self._identity.claim(self.store.state.cluster_id)
+        self.store.on_fence(self._fence)
+        self.store.on_new_session(self._rejoin)
+
+    async def enter(self) -> None:
+        """Gives up what an earlier life led; nothing to do for a broker alone."""
+        if not self.is_clustered:
+            return
+        await self.store.arrive()
+        me = self._broker.id
+        known = self.store.folder_id_of(me)
+        wiped = known is not None and known != self._identity.folder_id
+        if wiped:
+            logger.warning(
+                "the data folder is another than broker %d had before: it holds nothing of what"
+                " the cluster counted on, and everything is copied anew", me,
+            )  # fmt: skip
+        state = self.store.state
+        dead = await dead_among(info for info in state.brokers.values() if info.id != me)
+        for _ in range(_CONFLICTS):
+            changes = departed(state, me, wiped, state.brokers.keys() - dead)
+            if not changes:
+                return
+            try:
+                await self.store.commit(changes, as_controller=False)
+            except Conflict:
+                continue
+            return
+        raise Conflict("the cluster's state changes faster than this broker can enter it")
+
+    async def register(self) -> None:
+        """Becomes one of the cluster's brokers, at the address where it listens by now."""
+        info = await self.store.register(self._info())
+        if self.is_clustered:
+            logger.info(
+                "registered as broker %d at %s:%d in cluster %s, epoch %d",
+                info.id, info.host, info.port, self.store.state.cluster_id, info.epoch,
+            )  # fmt: skip
+
+    def _info(self) -> BrokerInfo:
+        broker, settings = self._broker, self._broker.settings
+        host, port = settings.advertise or (broker.host, broker.port)
+        if self.is_clustered and host in _WILDCARDS:
+            host = _address_towards(settings.zookeeper_connect)
+        folder_id = self._identity.folder_id if self.is_clustered else ""
+        return BrokerInfo(broker.id, host, port, settings.broker_rack or None, -1, folder_id)
+
+    def _fence(self, fenced: bool) -> None:
+        if fenced:
+            logger.error(
+                "no word from ZooKeeper for %d ms: this broker leads nothing until it is back",
+                self._broker.settings.zookeeper_session_timeout_ms,
+            )
+        else:
+            logger.warning("in touch with ZooKeeper again: this broker may lead")
+        self._broker.replicas.fence(fenced)
+
+    async def _rejoin(self) -> None:
+        if self._is_leaving:
+            # Until the store is closed: whoever stops does not come back.
+            await asyncio.Event().wait()
+        await self.enter()
+        self._broker.replicas.reconcile()
+        await self.register()
+
+    async def leave(self) -> None:
+        """Hands over what this broker leads, so that nobody has to find out that it is gone."""
+        settings = self._broker.settings
+        self._is_leaving = True
+        if not self.is_clustered or not settings.controlled_shutdown_enable:
+            return
+        try:
+            async with asyncio.timeout(settings.controlled_shutdown_timeout_ms / 1000):
+                await self._broker.controller.hand_over()
+        except TimeoutError:
+            logger.warning(
+                "stopping though %d partitions are still led here: no other replica took over"
+                " within %d ms",
+                sum(partition.is_leader for partition in self._broker.partitions.values()),
+                settings.controlled_shutdown_timeout_ms,
+            )
+
+
+def _address_towards(connect: str) -> str:
+    """This machine's address as seen on the way to ZooKeeper; other brokers are likely there."""
+    host, _, port = connect.partition("/")[0].split(",")[0].rpartition(":")
+    if not host:
+        host, port = port, "2181"
+    family, _, _, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])

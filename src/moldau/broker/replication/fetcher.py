@@ -1,0 +1,366 @@
+"""Copies from one leader: one connection, one question for many partitions, over and over.
+
+Of one leader's partitions, those that can be asked for are part of a fetch session. One that must
+wait (for the disk, after an error, for its share of the bandwidth) is left out of it meanwhile, and
+holds up no other. When a partition comes in while a question waits at the leader for news, another
+question follows at once, and the leader lets go of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from moldau.broker.partition import Partition
+from moldau.broker.replication.asking import Asking
+from moldau.broker.replication.followed import Followed, Next
+from moldau.broker.replication.throttle import Throttle
+from moldau.log.errors import StorageError
+from moldau.peer.aio import AsyncConnection
+from moldau.peer.errors import ConnectionLost, PeerError, Refused
+from moldau.peer.fetching import FetchAnswer, FetchQuestion, Wanted
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.replication")
+
+Place = tuple[UUID, int]
+
+_CONNECT_S = 5.0
+# How long beyond its own waiting time an answer may take before the connection counts as dead.
+_PATIENCE_S = 5.0
+# After so many bytes the loop serves others before the rest of an answer is appended.
+_AT_A_TIME = 2 << 20
+
+# ListOffsets
+_LATEST = -1
+_EARLIEST = -2
+
+_SESSION_LOST = frozenset(
+    (
+        Error.FETCH_SESSION_ID_NOT_FOUND,
+        Error.INVALID_FETCH_SESSION_EPOCH,
+        Error.FETCH_SESSION_TOPIC_ID_ERROR,
+    )
+)
+
+
+class Fetcher:
+    """Follows one leader for some of its partitions, until `stop`. Event loop only."""
+
+    def __init__(self, broker: Broker, leader: int, throttle: Throttle) -> None:
+        self._broker = broker
+        self._leader = leader
+        self._throttle = throttle
+        self._followed: dict[Place, Followed] = {}
+        self._asking = Asking(self._wanted)
+        self._connection: AsyncConnection | None = None
+        self._under_way: deque[asyncio.Task[FetchAnswer]] = deque()
+        self._changed = asyncio.Event()
+        self._is_telling = False
+        self._is_down = False
+        self._side: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    # What to follow
+
+    def follow(self, partition: Partition) -> None:
+        """Copies the partition from now on, in its leader epoch of now."""
+        followed = Followed(partition)
+        place = followed.place
+        known = self._followed.get(place)
+        if known is not None and known.partition is partition and known.epoch == followed.epoch:
+            return
+        self._followed[place] = followed
+        self._asking.add(place)
+        self._tell_soon()
+        if self._task is None:
+            self._task = self._broker.loop.create_task(self._run())
+
+    def unfollow(self, partition: Partition) -> None:
+        """Copies it no more; nothing is appended to it after this."""
+        place = (partition.topic_id, partition.index)
+        known = self._followed.get(place)
+        if known is not None and known.partition is partition:
+            del self._followed[place]
+            self._asking.leave_out(place)
+            self._tell_soon()
+
+    def leader_changed(self) -> None:
+        """The leader registered, perhaps elsewhere, or is gone."""
+        info = self._broker.state.brokers.get(self._leader)
+        connection = self._connection
+        if (
+            info is not None
+            and connection is not None
+            and connection.address != f"{info.host}:{info.port}"
+        ):
+            connection.close()
+        self._changed.set()
+
+    async def stop(self) -> None:
+        self._followed.clear()
+        tasks = [*self._side, *self._under_way]
+        if self._task is not None:
+            tasks.append(self._task)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Talking to the leader
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._connect_and_copy()
+                continue
+            except PeerError as problem:
+                level = logging.DEBUG if self._is_down else logging.WARNING
+                logger.log(level, "cannot copy from broker %d: %s", self._leader, problem)
+                self._is_down = True
+            except Exception:
+                logger.exception("copying from broker %d failed", self._leader)
+            finally:
+                self._hang_up()
+            self._changed.clear()
+            await self._until_changed(self._backoff_s)
+
+    async def _connect_and_copy(self) -> None:
+        while not self._followed:
+            self._changed.clear()
+            await self._changed.wait()
+        info = self._broker.state.brokers.get(self._leader)
+        if info is None:
+            raise ConnectionLost(f"broker {self._leader}", "it is not registered")
+        client_id = f"replica-{self._broker.id}"
+        connection = await AsyncConnection.connect(info.host, info.port, client_id, _CONNECT_S)
+        self._connection = connection
+        if self._is_down:
+            self._is_down = False
+            logger.info("copying from broker %d again", self._leader)
+        while self._followed:
+            if not self._under_way:
+                self._ask(connection)
+            limit_s = self._broker.settings.replica_fetch_wait_max_ms / 1000 + _PATIENCE_S
+            try:
+                async with asyncio.timeout(limit_s):
+                    answer = await self._under_way[0]
+            except TimeoutError:
+                raise ConnectionLost(connection.address, f"no answer in {limit_s:g} s") from None
+            self._under_way.popleft()
+            await self._take(connection, answer)
+
+    def _hang_up(self) -> None:
+        for task in self._under_way:
+            task.cancel()
+        self._under_way.clear()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._asking.begin()
+
+    @property
+    def _backoff_s(self) -> float:
+        return self._broker.settings.replica_fetch_backoff_ms / 1000
+
+    async def _until_changed(self, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _ask(self, connection: AsyncConnection) -> None:
+        broker, asking = self._broker, self._asking
+        settings = broker.settings
+        own = broker.state.brokers.get(broker.id)
+        wanted, forgotten = asking.question()
+        question = FetchQuestion(
+            wanted,
+            max_wait_ms=settings.replica_fetch_wait_max_ms,
+            min_bytes=1,
+            max_bytes=settings.replica_fetch_response_max_bytes,
+            replica_id=broker.id,
+            replica_epoch=-1 if own is None else own.epoch,
+            session_id=asking.session_id,
+            session_epoch=asking.epoch,
+            forgotten=forgotten,
+        )
+        asking.asked()
+        task = broker.loop.create_task(connection.fetch(question))
+        # One that nobody awaits any more may still end with the connection.
+        task.add_done_callback(_looked_at)
+        self._under_way.append(task)
+
+    def _wanted(self, place: Place) -> Wanted:
+        settings = self._broker.settings
+        # With few partitions each may have more: one that is always given less than the leader
+        # has meanwhile got would never be seen to have caught up.
+        share = settings.replica_fetch_response_max_bytes // max(len(self._asking), 1)
+        if self._broker.id in self._followed[place].partition.adding:
+            share = 0
+        return self._followed[place].wanted(max(settings.replica_fetch_max_bytes, share))
+
+    def _tell_soon(self) -> None:
+        """Has the leader told of a change, though a question may be waiting there."""
+        self._changed.set()
+        if not self._is_telling:
+            self._is_telling = True
+            self._broker.loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._is_telling = False
+        connection = self._connection
+        if (
+            connection is not None
+            and len(self._under_way) == 1
+            and self._asking.session_id
+            and self._asking.has_news
+        ):
+            self._ask(connection)
+
+    # What the leader answers
+
+    async def _take(self, connection: AsyncConnection, answer: FetchAnswer) -> None:
+        if answer.error in _SESSION_LOST:
+            for task in self._under_way:
+                task.cancel()
+            self._under_way.clear()
+            self._asking.begin()
+            return
+        if answer.error:
+            raise Refused(answer.error, f"broker {self._leader} refused to be copied from")
+        if not self._asking.session_id:
+            self._asking.begun(answer.session_id)
+            if not answer.session_id:
+                self._asking.begin()
+        outcomes: dict[Next, list[Followed]] = {}
+        taken = 0
+        for fetched in answer.partitions:
+            assert isinstance(fetched.topic, UUID)
+            place = (fetched.topic, fetched.partition)
+            followed = self._followed.get(place)
+            if followed is None or place not in self._asking or not followed.is_current:
+                continue
+            outcome = followed.take(fetched, is_last=not self._under_way)
+            if outcome is Next.MOVE:
+                self._asking.move(place)
+            elif outcome is not Next.STAY:
+                self._asking.leave_out(place)
+                outcomes.setdefault(outcome, []).append(followed)
+            size = len(fetched.records)
+            if size and self._broker.id in followed.partition.adding:
+                self._slow_down(followed, size)
+            taken += size
+            if taken >= _AT_A_TIME:
+                taken = 0
+                await asyncio.sleep(0)
+        if answer.partitions:
+            connection.recycle(answer.partitions[0].records)
+        if outcomes:
+            await self._carry_out(connection, outcomes)
+
+    async def _carry_out(
+        self, connection: AsyncConnection, outcomes: dict[Next, list[Followed]]
+    ) -> None:
+        if Next.RELOCATE in outcomes:
+            for followed in outcomes[Next.RELOCATE]:
+                outcome = await self._relocate(connection, followed)
+                outcomes.setdefault(outcome, []).append(followed)
+        if Next.RETRY in outcomes:
+            self._resume_later(outcomes[Next.RETRY], self._backoff_s)
+        if Next.CHECKPOINT in outcomes:
+            self._aside(self._checkpoint(outcomes[Next.CHECKPOINT]))
+        for followed in outcomes.get(Next.FLUSH, ()):
+            self._aside(self._flush(followed))
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._broker.loop.create_task(work)
+        self._side.add(task)
+        task.add_done_callback(self._side.discard)
+
+    def _resume_later(self, waiting: list[Followed], after_s: float) -> None:
+        self._broker.loop.call_later(after_s, self._resume, waiting)
+
+    def _resume(self, waiting: Iterable[Followed]) -> None:
+        for followed in waiting:
+            if self._followed.get(followed.place) is followed:
+                self._asking.add(followed.place)
+                self._tell_soon()
+
+    def _slow_down(self, followed: Followed, size: int) -> None:
+        """Keeps a partition that is moving here from taking more than its share."""
+        rate = self._broker.settings.follower_replication_throttled_rate
+        wait_s = self._throttle.take(size, rate, time.monotonic())
+        if wait_s > 0.001 and followed.place in self._asking:
+            self._asking.leave_out(followed.place)
+            self._resume_later([followed], wait_s)
+
+    async def _flush(self, followed: Followed) -> None:
+        """The leader takes what follows as a sign that everything before is on this disk."""
+        await followed.partition.force()
+        log = followed.partition.log
+        if log.flushed >= log.log_end:
+            self._resume([followed])
+        elif log.offline is None:
+            self._resume_later([followed], self._backoff_s)
+
+    async def _checkpoint(self, cut: list[Followed]) -> None:
+        """A crash must not find less than the recovery points promise."""
+        try:
+            await asyncio.to_thread(self._broker.logs.prepare_checkpoint())
+        except StorageError as error:
+            logger.error("the checkpoint after a truncation failed, trying again: %s", error)
+            await asyncio.sleep(1)
+            self._aside(self._checkpoint(cut))
+            return
+        self._resume(cut)
+
+    async def _relocate(self, connection: AsyncConnection, followed: Followed) -> Next:
+        try:
+            start = await self._offset_at(connection, followed, _EARLIEST)
+            end = await self._offset_at(connection, followed, _LATEST)
+        except Refused as refusal:
+            followed.complain(str(refusal), logging.DEBUG)
+            return Next.RETRY
+        if self._followed.get(followed.place) is not followed or not followed.is_current:
+            return Next.STAY
+        return followed.relocate(start, end)
+
+    async def _offset_at(
+        self, connection: AsyncConnection, followed: Followed, timestamp: int
+    ) -> int:
+        partition = followed.partition
+        wanted = {
+            "partition_index": partition.index,
+            "current_leader_epoch": followed.epoch,
+            "timestamp": timestamp,
+        }
+        values = {
+            "replica_id": self._broker.id,
+            "isolation_level": 0,
+            "topics": [{"name": partition.topic, "partitions": [wanted]}],
+            "timeout": int(_PATIENCE_S * 1000),
+        }
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                answer = await connection.ask(Api.LIST_OFFSETS, values)
+        except TimeoutError:
+            raise ConnectionLost(connection.address, f"no answer in {_PATIENCE_S:g} s") from None
+        (found,) = answer.topics[0].partitions
+        if found.error_code:
+            raise Refused(found.error_code, f"{followed}: where its log lies is not known")
+        return int(found.offset)
+
+
+def _looked_at(task: asyncio.Task[FetchAnswer]) -> None:
+    if not task.cancelled():
+        task.exception()

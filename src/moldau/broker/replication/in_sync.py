@@ -1,0 +1,215 @@
+"""Who of a partition's replicas is in sync, as its leader sees it. No I/O, no clock.
+
+    isr        the in-sync replicas that the cluster has agreed on
+    proposed   what this leader has asked the cluster to agree on instead, or None
+    counted    isr and proposed together: the maximal in-sync set (KIP-497)
+
+While a proposal is under way nobody here knows whether it has taken effect. A replica that is being
+added may be electable already, and one that is being removed may still be. So both count, and a
+record is committed (below the high watermark) only when every counted replica has it.
+
+    event                 isr          proposed
+    propose               -            what should be
+    agreed(isr)           isr          None, if isr is news
+    refused               -            None
+    (no answer)           -            kept: it may have happened
+
+A follower is out of sync when it has not had everything for `lag_s` and does not have it now. It
+comes back when it has reached the high watermark and the beginning of the leader's epoch: then it
+has every committed record, and none that contradicts the leader's.
+
+A follower outside of the set that keeps up is waited for as well. Otherwise a leader alone under
+load, whose high watermark is its log's end, would outrun it for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable
+
+NEVER = -math.inf
+NOTHING = -1
+
+
+class Follower:
+    """What the leader knows of one follower: what it asked for last, and when it had everything.
+
+    `epoch` is that of the registration under which it fetches.
+    """
+
+    __slots__ = (
+        "_fetched_at",
+        "_leader_end",
+        "caught_up_at",
+        "epoch",
+        "log_end",
+        "log_start",
+    )
+
+    def __init__(self) -> None:
+        self.reset(NEVER)
+
+    def reset(self, caught_up_at: float) -> None:
+        """Nothing is known of it; give it the benefit of the doubt since `caught_up_at`."""
+        self.log_end = self.log_start = NOTHING
+        self.epoch = -1
+        self.caught_up_at = caught_up_at
+        self._fetched_at = NEVER
+        self._leader_end = NOTHING
+
+    def fetched(self, log_end: int, log_start: int, epoch: int, leader_end: int, at: float) -> None:
+        """It asked for `log_end`, so it has all that lies before, when the leader had `leader_end`.
+
+        One that asks for what was the end at its fetch before had everything at that time: a
+        follower of a busy leader never sees the end itself.
+        """
+        if log_end >= leader_end:
+            self.had_everything(at)
+        elif log_end >= self._leader_end and self._leader_end != NOTHING:
+            self.had_everything(self._fetched_at)
+        self.log_end = log_end
+        self.log_start = log_start
+        self.epoch = epoch
+        self._fetched_at = at
+        self._leader_end = leader_end
+
+    def had_everything(self, at: float) -> None:
+        if at > self.caught_up_at:
+            self.caught_up_at = at
+
+    def keeps_up(self, leader_end: int, now: float, lag_s: float) -> bool:
+        return self.log_end >= leader_end or now - self.caught_up_at <= lag_s
+
+
+class InSync:
+    """The in-sync set of one partition during one leader epoch."""
+
+    __slots__ = ("_counted", "_me", "epoch_start", "followers", "isr", "proposed", "replicas")
+
+    def __init__(
+        self,
+        me: int,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        epoch_start: int,
+        now: float,
+    ) -> None:
+        self._me = me
+        self.epoch_start = epoch_start
+        self.replicas = replicas
+        self.isr = isr
+        self.proposed: tuple[int, ...] | None = None
+        self.followers = {replica: Follower() for replica in replicas if replica != me}
+        for member, follower in self.followers.items():
+            if member in isr:
+                follower.caught_up_at = now
+        self._counted: list[Follower] = []
+        self._count()
+
+    def agreed(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> list[int]:
+        """The cluster's word on the partition; answers who was put out by somebody else.
+
+        Those may be about to come back with less than they had: nothing is known of them.
+        """
+        if replicas == self.replicas and isr == self.isr:
+            return []
+        out = set(self.isr) - set(isr) - {self._me}
+        if self.proposed is not None:
+            out &= set(self.proposed)
+        self.replicas, self.isr, self.proposed = replicas, isr, None
+        known = self.followers
+        self.followers = {
+            replica: known.get(replica) or Follower() for replica in replicas if replica != self._me
+        }
+        lost = [replica for replica in out if replica in self.followers]
+        for replica in lost:
+            self.followers[replica].reset(NEVER)
+        self._count()
+        return lost
+
+    def gone(self, live: Container[int]) -> None:
+        """Only these are registered: nobody outside of the set is waited for that is not."""
+        for replica, follower in self.followers.items():
+            if replica not in self.isr and replica not in live:
+                follower.reset(NEVER)
+
+    def refused(self) -> None:
+        """The proposal has certainly not taken effect and never will."""
+        self.proposed = None
+        self._count()
+
+    def propose(
+        self,
+        leader_end: int,
+        high_watermark: int,
+        now: float,
+        lag_s: float,
+        is_eligible: Callable[[int], bool],
+    ) -> tuple[int, ...] | None:
+        """What the in-sync set should be, which counts from now on; None if it is as it should be.
+
+        Also None while an earlier proposal is under way.
+        """
+        if self.proposed is not None:
+            return None
+        wanted = tuple(
+            replica
+            for replica in self.replicas
+            if replica == self._me
+            or (
+                self.followers[replica].keeps_up(leader_end, now, lag_s)
+                if replica in self.isr
+                else self.may_join(replica, high_watermark) and is_eligible(replica)
+            )
+        )
+        if set(wanted) == set(self.isr):
+            return None
+        self.proposed = wanted
+        self._count()
+        return wanted
+
+    def is_right(self, leader_end: int, high_watermark: int, now: float, lag_s: float) -> bool:
+        """Whether nothing is to be proposed, or it has been already."""
+        if self.proposed is not None:
+            return True
+        for replica, follower in self.followers.items():
+            if replica in self.isr:
+                if not follower.keeps_up(leader_end, now, lag_s):
+                    return False
+            elif self.may_join(replica, high_watermark):
+                return False
+        return True
+
+    def may_join(self, replica: int, high_watermark: int) -> bool:
+        """Whether a replica that is not in the set has got what it takes to be."""
+        if replica in self.isr or replica not in self.followers:
+            return False
+        log_end = self.followers[replica].log_end
+        return log_end >= high_watermark and log_end >= self.epoch_start
+
+    def committed(self, own_end: int, leader_end: int, now: float, lag_s: float) -> int:
+        """The offset that every counted replica has reached, `own_end` being the leader's own."""
+        least = own_end
+        for follower in self._counted:
+            if follower.log_end < least:
+                least = follower.log_end
+        if len(self._counted) < len(self.followers):
+            for follower in self.followers.values():
+                if (
+                    NOTHING < follower.log_end < least
+                    and follower not in self._counted
+                    and follower.keeps_up(leader_end, now, lag_s)
+                ):
+                    least = follower.log_end
+        return least
+
+    def low_watermark(self, own_start: int, live: Iterable[int]) -> int:
+        """The offset before which no live replica holds anything any more."""
+        starts = [self.followers[each].log_start for each in live if each in self.followers]
+        return min([own_start, *starts])
+
+    def _count(self) -> None:
+        members = {*self.isr, *(self.proposed or ())}
+        self._counted = [
+            follower for replica, follower in self.followers.items() if replica in members
+        ]

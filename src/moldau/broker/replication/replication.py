@@ -1,0 +1,164 @@
+"""What a broker does so that its partitions exist on others too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from moldau.broker.replication.feeds import Feeds
+from moldau.broker.replication.fetcher import Fetcher
+from moldau.broker.replication.isr_changes import IsrChanges
+from moldau.broker.replication.nearest import check_selector
+from moldau.broker.replication.throttle import Throttle
+from moldau.cluster.topics import NO_LEADER
+from moldau.log.errors import StorageError
+
+if TYPE_CHECKING:
+    from moldau.broker.partition import Partition
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.replication")
+
+# How many partitions are looked at before the loop serves others again.
+_AT_A_TIME = 500
+_LONGEST_ROUND_S = 2.5
+
+
+class Replication:
+    """Both sides of replication on one broker. Event loop only.
+
+    As a leader it feeds followers (`feeds`) and has the cluster agree on who is in sync; as a
+    follower it fetches, with `num.replica.fetchers` connections a leader. For a partition that has
+    no other replica it does nothing at all.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        check_selector(broker.settings.replica_selector_class)
+        self.feeds = Feeds(broker)
+        self._broker = broker
+        self._isr_changes = IsrChanges(broker)
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._following: dict[Partition, Fetcher] = {}
+        # Partitions led with followers, and the log start that these were last told of.
+        self._led: dict[Partition, int] = {}
+        self._throttle = Throttle()
+        self._rounds: list[asyncio.Task[None]] = []
+        self._is_running = False
+
+    def start(self) -> None:
+        """This broker is registered: begins to follow."""
+        self._is_running = True
+        for partition in list(self._broker.partitions.values()):
+            self.partition_changed(partition)
+
+    async def stop(self) -> None:
+        """Ends all fetching; nothing is appended to a followed partition after this."""
+        self._is_running = False
+        self._following.clear()
+        for task in self._rounds:
+            task.cancel()
+        await asyncio.gather(
+            *self._rounds,
+            self._isr_changes.stop(),
+            *(fetcher.stop() for fetcher in self._fetchers.values()),
+            return_exceptions=True,
+        )
+
+    # What becomes of the partitions
+
+    def partition_changed(self, partition: Partition) -> None:
+        """A partition has been given its role, by `Partition.become` or `Partition.resign`."""
+        if len(partition.replicas) > 1 and not self._rounds and self._is_running:
+            self._begin_rounds()
+        partition.lag_s = self._broker.settings.replica_lag_time_max_ms / 1000
+        if partition.is_leader and partition.in_sync is not None:
+            self._led.setdefault(partition, partition.log.log_start)
+            self.reconsider(partition)
+        else:
+            self._led.pop(partition, None)
+        leader = partition.leader
+        follows = self._is_running and not partition.is_leader
+        if not follows or leader in (NO_LEADER, self._broker.id) or partition.log.offline:
+            self._unfollow(partition)
+        else:
+            self._follow(partition, leader)
+
+    def partition_dropped(self, partition: Partition) -> None:
+        """This broker no longer holds the partition; its folder may be removed after this."""
+        self._led.pop(partition, None)
+        self._unfollow(partition)
+
+    def brokers_changed(self) -> None:
+        """A broker joined, left, or came back under another address or epoch."""
+        for fetcher in self._fetchers.values():
+            fetcher.leader_changed()
+        for partition in self._led:
+            if partition.in_sync is not None:
+                partition.in_sync.gone(self._broker.state.brokers)
+                partition.count_followers()
+            self.reconsider(partition)
+
+    def reconsider(self, partition: Partition) -> None:
+        """Who is in sync may have changed."""
+        in_sync, log = partition.in_sync, partition.log
+        if in_sync is not None and not in_sync.is_right(
+            log.log_end, log.high_watermark, time.monotonic(), partition.lag_s
+        ):
+            self._isr_changes.consider(partition)
+
+    def _follow(self, partition: Partition, leader: int) -> None:
+        number = (partition.topic_id.int + partition.index) % (
+            self._broker.settings.num_replica_fetchers
+        )
+        fetcher = self._fetchers.get((leader, number))
+        if fetcher is None:
+            fetcher = Fetcher(self._broker, leader, self._throttle)
+            self._fetchers[leader, number] = fetcher
+        if self._following.get(partition) is not fetcher:
+            self._unfollow(partition)
+            self._following[partition] = fetcher
+        fetcher.follow(partition)
+
+    def _unfollow(self, partition: Partition) -> None:
+        fetcher = self._following.pop(partition, None)
+        if fetcher is not None:
+            fetcher.unfollow(partition)
+
+    # Now and then
+
+    def _begin_rounds(self) -> None:
+        create = self._broker.loop.create_task
+        self._rounds = [create(self._tend_followers()), create(self._keep_watermarks())]
+
+    async def _tend_followers(self) -> None:
+        """Looks for followers that lag, or could join, and tells them of deleted records."""
+        while True:
+            lag_s = self._broker.settings.replica_lag_time_max_ms / 1000
+            await asyncio.sleep(min(lag_s / 2, _LONGEST_ROUND_S))
+            self.feeds.sweep()
+            for count, (partition, start) in enumerate(list(self._led.items()), 1):
+                if count % _AT_A_TIME == 0:
+                    await asyncio.sleep(0)
+                if partition not in self._led:
+                    continue
+                self.reconsider(partition)
+                # One that is waited for though it is not in sync may have fallen behind.
+                partition.count_followers()
+                if partition.log.log_start != start:
+                    self._led[partition] = partition.log.log_start
+                    partition.start_moved()
+
+    async def _keep_watermarks(self) -> None:
+        """Writes the high watermarks down, so that a restart begins with them."""
+        while True:
+            interval_ms = self._broker.settings.replica_high_watermark_checkpoint_interval_ms
+            await asyncio.sleep(interval_ms / 1000)
+            write = self._broker.logs.prepare_high_watermarks()
+            if write is None:
+                continue
+            try:
+                await asyncio.to_thread(write)
+            except StorageError as error:
+                logger.error("the high watermarks were not written down: %s", error)

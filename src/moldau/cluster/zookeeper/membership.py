@@ -1,0 +1,128 @@
+"""Registrations: who takes part in the cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from moldau.cluster.topics import BrokerInfo
+from moldau.cluster.zookeeper.operations import (
+    Check,
+    Create,
+    Delete,
+    NoNode,
+    Operation,
+    Refused,
+    SetData,
+    Stat,
+)
+from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.znodes import (
+    DamagedNode,
+    Paths,
+    decode_broker,
+    encode_broker,
+)
+
+logger = logging.getLogger("moldau.cluster.zookeeper")
+
+
+class Occupied(Exception):
+    """Another broker, or this one with another data folder, is registered under the id."""
+
+    def __init__(self, holder: BrokerInfo) -> None:
+        super().__init__(f"broker {holder.id} is registered at {holder.host}:{holder.port}")
+        self.holder = holder
+
+
+class Membership:
+    """/brokers and /folders. Event loop only, one call at a time (the store's lock).
+
+    A registration belongs to a session. Each writes /folders/<id> too, whose version therefore
+    tells registrations apart where a transaction has to: `guards` in one make it fail when the
+    registration is no more, or another. Before the first, there are none.
+    """
+
+    def __init__(self, session: Session, paths: Paths) -> None:
+        self._session = session
+        self._paths = paths
+        self.guards: list[Check] = []
+
+    def lose(self) -> None:
+        """The registration is gone; what is written from now on is written by nobody's right."""
+        self.guards = []
+
+    async def arrive(self, id: int) -> None:
+        """Begin another life of the broker: what others decide about the last one fails."""
+        path = self._paths.folder(id)
+        try:
+            data, stat = await self._session.get(path)
+        except NoNode:
+            return
+        await self._session.multi([SetData(path, data, stat.version)])
+
+    async def register(self, broker: BrokerInfo, notice: Create) -> BrokerInfo:
+        """Register, or say something new of a registration of this session.
+
+        A registration of an earlier life is replaced; it is one if it came with the same data
+        folder, which only one process at a time can hold. Otherwise Occupied.
+        """
+        path, folder = self._paths.broker(broker.id), self._paths.folder(broker.id)
+        session_id = self._session.id
+        data = encode_broker(broker)
+        folder_id = broker.folder_id.encode()
+        operations: list[Operation] = [notice]
+        try:
+            held, stat = await self._session.get(path)
+        except NoNode:
+            operations.append(Create(path, data, ephemeral=True))
+        else:
+            if stat.owner == session_id:
+                operations.append(SetData(path, data, stat.version))
+            else:
+                self._check_earlier(path, broker, held, stat.czxid)
+                operations += [Delete(path, stat.version), Create(path, data, ephemeral=True)]
+        folder_stat = await self._session.exists(folder)
+        if folder_stat is None:
+            operations.append(Create(folder, folder_id))
+        else:
+            operations.append(SetData(folder, folder_id, folder_stat.version))
+        results = await self._session.multi(operations)
+        folder_version = results[-1].version if isinstance(results[-1], Stat) else 0
+        self.guards = [Check(path), Check(folder, folder_version)]
+        registered, stat = await self._session.get(path)
+        return decode_broker(path, broker.id, registered, stat.czxid)
+
+    async def expel(self, broker: BrokerInfo, guards: Sequence[Check], notice: Create) -> bool:
+        """Delete the registration if it is this one; whether it was."""
+        path, folder = self._paths.broker(broker.id), self._paths.folder(broker.id)
+        folder_stat = await self._session.exists(folder)
+        stat = await self._session.exists(path)
+        if folder_stat is None or stat is None or stat.czxid != broker.epoch:
+            return False
+        try:
+            await self._session.multi(
+                [*guards, Check(folder, folder_stat.version), Delete(path), notice]
+            )
+        except Refused as refusal:
+            if refusal.at < len(guards):
+                raise
+            return False
+        return True
+
+    async def withdraw(self, broker: BrokerInfo, notice: Create) -> None:
+        """Take back this session's registration, if it is still there."""
+        path = self._paths.broker(broker.id)
+        stat = await self._session.exists(path)
+        if stat is not None and stat.czxid == broker.epoch and stat.owner == self._session.id:
+            await self._session.multi([Delete(path), notice])
+
+    def _check_earlier(self, path: str, broker: BrokerInfo, held: bytes, epoch: int) -> None:
+        try:
+            earlier = decode_broker(path, broker.id, held, epoch)
+        except DamagedNode as error:
+            logger.error("%s; it is replaced", error)
+            return
+        if earlier.folder_id != broker.folder_id:
+            raise Occupied(earlier)
+        logger.info("replacing the registration of an earlier life of broker %d", broker.id)

@@ -1,0 +1,384 @@
+"""The edge to kazoo: its threads on one side, the event loop on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import EventType
+from kazoo.retry import KazooRetry
+
+from moldau.cluster.store import StoreError
+from moldau.cluster.zookeeper.lease import Lease
+from moldau.cluster.zookeeper.operations import (
+    Check,
+    Create,
+    Delete,
+    NoNode,
+    Operation,
+    Refused,
+    SetData,
+    Stat,
+    Unanswered,
+    Unreachable,
+)
+
+logger = logging.getLogger("moldau.cluster.zookeeper")
+
+# kazoo wakes its thread by a byte per request through a socket that blocks when some hundreds wait.
+_IN_FLIGHT = 64
+_STOP_WITHIN_S = 5.0
+_TRIES_PER_SESSION = 4
+# kazoo waits for a minute between attempts if it is let.
+_RETRY = {"max_tries": -1, "delay": 0.02, "backoff": 1.6, "max_delay": 0.5, "max_jitter": 0.4}
+
+_BROKEN = (
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooTimeoutError,
+    OperationTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+
+Watch = Callable[[], None]
+
+
+class Session:
+    """A client of the ensemble for the event loop. Event loop only, but for what says otherwise.
+
+    `on_change` is called after each change of `is_connected` or `id` (another id is a new session,
+    and the former one's ephemeral nodes are gone), `on_lease` when the lease ended and when a first
+    answer came after that. Calls wait for a connection for as long as a session lives, so they are
+    bounded, and raise Unreachable after that.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        timeout_ms: int,
+        *,
+        on_change: Callable[[], None],
+        on_lease: Callable[[bool], None],
+    ) -> None:
+        self.hosts = hosts
+        self.timeout_s = timeout_ms / 1000
+        self.is_connected = False
+        self.id = 0
+        self._on_change = on_change
+        self._on_lease = on_lease
+        self._connected = asyncio.Event()
+        self._window = asyncio.Semaphore(_IN_FLIGHT)
+        self._in_flight: set[asyncio.Future[Any]] = set()
+        self._lease = Lease(self.timeout_s, time.monotonic())
+        self._lease_is_over = False
+        self._lease_timer: asyncio.TimerHandle | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._lost_at: float | None = None
+        self._is_closed = False
+        # kazoo waits for a server that accepts and then is silent for a session's length divided by
+        # the number of hosts: a single one would be the end of the session.
+        servers = hosts.split(",")
+        servers *= -(-_TRIES_PER_SESSION // len(servers))
+        handler = _Handler(self.timeout_s / len(servers))
+        self._client = KazooClient(
+            ",".join(servers),
+            timeout=self.timeout_s,
+            handler=handler,
+            connection_retry=KazooRetry(sleep_func=handler.sleep_func, **_RETRY),
+            logger=_kazoo_logger(),
+        )
+
+    @property
+    def lease_is_over(self) -> bool:
+        """Whether the session may be gone by now, asked of the clock itself."""
+        return self._lease.is_over(time.monotonic())
+
+    async def open(self, within_s: float) -> None:
+        """Connect; StoreError if no server lets us in."""
+        self._loop = asyncio.get_running_loop()
+        self._client.add_listener(self._heard_state)
+        self._client.start_async()
+        try:
+            async with asyncio.timeout(within_s):
+                await self._connected.wait()
+        except TimeoutError:
+            await self.close()
+            raise Unreachable(
+                f"no ZooKeeper server at {self.hosts} answered within {within_s:g} s; are they"
+                " running, and do most of them reach each other?"
+            ) from None
+        self._heartbeat = asyncio.create_task(self._beat(), name="zookeeper-heartbeat")
+        self._watch_lease()
+
+    async def close(self) -> None:
+        """End the session, and with it its ephemeral nodes."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        stopped = asyncio.get_running_loop().create_future()
+        # A daemon: kazoo may take long to let go of a server that hangs.
+        threading.Thread(
+            target=self._stop_client, args=(stopped,), name="moldau-zookeeper-stop", daemon=True
+        ).start()
+        try:
+            async with asyncio.timeout(_STOP_WITHIN_S):
+                await stopped
+        except TimeoutError:
+            logger.warning("ZooKeeper did not confirm the end of session %#x", self.id)
+        self.is_connected = False
+        for future in list(self._in_flight):
+            if not future.done():
+                future.set_exception(Unanswered("the ZooKeeper session was closed"))
+
+    async def wait_until_connected(self) -> None:
+        """Return when there is a connection; Unreachable if there is none for too long."""
+        if self.is_connected:
+            return
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                await self._connected.wait()
+        except TimeoutError:
+            raise Unreachable(f"ZooKeeper at {self.hosts} is out of reach") from None
+
+    # -- calls
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        """A node's data; NoNode if it is not there, and then nothing is watched."""
+        data, stat = await self._call(
+            lambda: self._client.get_async(path, watch=self._watcher(watch)), path
+        )
+        return data, _stat(stat)
+
+    async def get_many(self, paths: Iterable[str]) -> list[tuple[bytes, Stat] | None]:
+        """The data of many nodes, in their order; None for those that are not there."""
+        return await asyncio.gather(*(self._get_or_none(path) for path in paths))
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        stat = await self._call(
+            lambda: self._client.exists_async(path, watch=self._watcher(watch)), path
+        )
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        found: list[str] = await self._call(
+            lambda: self._client.get_children_async(path, watch=self._watcher(watch)), path
+        )
+        return found
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Any]:
+        """All of it or nothing. Answers a created node's path, a written node's Stat, else True.
+
+        Refused if it cannot be so, Unreachable if it was not sent, Unanswered if nobody knows.
+        """
+        request = self._client.transaction()
+        for operation in operations:
+            match operation:
+                case Create(path, data, ephemeral, sequence):
+                    request.create(path, data, ephemeral=ephemeral, sequence=sequence)
+                case SetData(path, data, version):
+                    request.set_data(path, data, version)
+                case Delete(path, version):
+                    request.delete(path, version)
+                case Check(path, version):
+                    request.check(path, version)
+        results: list[Any] = await self._call(request.commit_async, str(operations[0]))
+        for place, result in enumerate(results):
+            if isinstance(result, KazooException) and not isinstance(
+                result, RolledBackError | RuntimeInconsistency
+            ):
+                raise Refused(place, operations[place], result)
+        return [result if isinstance(result, str | bool) else _stat(result) for result in results]
+
+    async def sync(self) -> None:
+        """Let the server that we are connected to catch up with the ensemble."""
+        await self._call(lambda: self._client.sync_async("/"), "/")
+
+    async def _get_or_none(self, path: str) -> tuple[bytes, Stat] | None:
+        try:
+            return await self.get(path)
+        except NoNode:
+            return None
+
+    async def _call(self, start: Callable[[], Any], what: str) -> Any:
+        await self.wait_until_connected()
+        async with self._window:
+            if not self.is_connected:
+                raise Unreachable(f"ZooKeeper at {self.hosts} is out of reach")
+            future: asyncio.Future[Any] = self._loop.create_future()
+            self._in_flight.add(future)
+            try:
+                start().rawlink(partial(self._heard_answer, future, time.monotonic()))
+                return await future
+            except _BROKEN as error:
+                raise Unanswered(
+                    f"the connection to ZooKeeper broke ({type(error).__name__}) over {what}"
+                ) from error
+            finally:
+                self._in_flight.discard(future)
+
+    # -- on kazoo's threads
+
+    def _heard_answer(self, future: asyncio.Future[Any], sent_at: float, result: Any) -> None:
+        self._post(self._settle, future, sent_at, result.exception, result.value)
+
+    def _heard_state(self, state: str) -> None:
+        client_id = self._client.client_id
+        self._post(self._take_state, state, client_id[0] if client_id else 0)
+
+    def _watcher(self, watch: Watch | None) -> Callable[[Any], None] | None:
+        return None if watch is None else _Watcher(self._post, watch)
+
+    def _stop_client(self, stopped: asyncio.Future[None]) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except Exception as error:
+            logger.warning("the ZooKeeper client did not stop cleanly: %s", error)
+        self._post(lambda: None if stopped.done() else stopped.set_result(None))
+
+    def _post(self, function: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            # The loop is closed: nobody is left to hear of it.
+            pass
+
+    # -- on the loop again
+
+    def _settle(
+        self, future: asyncio.Future[Any], sent_at: float, error: Exception | None, value: Any
+    ) -> None:
+        if not isinstance(error, _BROKEN):
+            self._lease.renew(sent_at)
+            if self._lease_is_over and not self._lease.is_over(time.monotonic()):
+                self._lease_is_over = False
+                self._on_lease(False)
+                self._watch_lease()
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    def _take_state(self, state: str, session_id: int) -> None:
+        if self._is_closed:
+            return
+        if state == KazooState.CONNECTED:
+            self._take_connection(session_id)
+        else:
+            was_connected, self.is_connected = self.is_connected, False
+            self._connected.clear()
+            if was_connected:
+                self._lost_at = time.monotonic()
+                logger.warning(
+                    "lost the connection to ZooKeeper at %s; connecting anew. Without it, this"
+                    " broker counts as gone in %.1f s",
+                    self.hosts,
+                    max(0.0, self._lease.ends_at - self._lost_at),
+                )
+            if state == KazooState.LOST:
+                logger.warning("ZooKeeper ended session %#x: it has not heard of us", self.id)
+                self.id = 0
+        self._on_change()
+
+    def _take_connection(self, session_id: int) -> None:
+        if self._lost_at is None:
+            logger.info("connected to ZooKeeper at %s, session %#x", self.hosts, session_id)
+        else:
+            logger.info(
+                "connected to ZooKeeper again after %.1f s, in %s session",
+                time.monotonic() - self._lost_at,
+                "the same" if session_id == self.id else "a new",
+            )
+        self._lost_at = None
+        self.id = session_id
+        self.is_connected = True
+        self._connected.set()
+
+    async def _beat(self) -> None:
+        """Asks for a sign of life often enough to keep the lease; kazoo's own are not seen here."""
+        while True:
+            if self.is_connected:
+                try:
+                    await self.sync()
+                except StoreError:
+                    # The change of state that goes with it is logged and acted on elsewhere.
+                    pass
+            await asyncio.sleep(self.timeout_s / 6)
+
+    def _watch_lease(self) -> None:
+        delay = self._lease.ends_at - time.monotonic()
+        if delay > 0:
+            self._lease_timer = self._loop.call_later(delay, self._watch_lease)
+        else:
+            # Also after this process was frozen: what it believes is over before it asks.
+            self._lease_is_over = True
+            self._on_lease(True)
+
+
+class _Watcher:
+    """Passes one event on to the loop. Equal for equal targets, so kazoo keeps it once."""
+
+    __slots__ = ("_post", "_watch")
+
+    def __init__(self, post: Callable[..., None], watch: Watch) -> None:
+        self._post = post
+        self._watch = watch
+
+    def __call__(self, event: Any) -> None:
+        # kazoo also calls when the connection is lost; then everything is read anew anyway.
+        if event.type != EventType.NONE:
+            self._post(self._watch)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Watcher) and self._watch == other._watch
+
+    def __hash__(self) -> int:
+        return hash(self._watch)
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, but a server that does not answer holds up a connection only so long."""
+
+    def __init__(self, connect_within_s: float) -> None:
+        super().__init__()
+        self._connect_within_s = connect_within_s
+
+    def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        given = options.get("timeout") or self._connect_within_s
+        options["timeout"] = min(given, self._connect_within_s)
+        return super().create_connection(*arguments, **options)
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(stat.version, stat.czxid, stat.ephemeralOwner, stat.mtime)
+
+
+def _kazoo_logger() -> logging.Logger:
+    """kazoo repeats each failed attempt; what it means is said here once instead."""
+    quiet = logging.getLogger("moldau.cluster.zookeeper.kazoo")
+    quiet.setLevel(logging.ERROR)
+    return quiet

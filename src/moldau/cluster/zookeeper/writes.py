@@ -1,0 +1,260 @@
+"""From changes to what has to be written, decided on values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from moldau.cluster.changes import (
+    AnyChange,
+    BrokerConfigured,
+    DeletionsSettled,
+    LeadersRestarted,
+    PartitionsAdded,
+    PartitionsChanged,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+)
+from moldau.cluster.state import ClusterState
+from moldau.cluster.store import Conflict, StoreError
+from moldau.cluster.topics import Topic
+from moldau.cluster.zookeeper.operations import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+)
+from moldau.cluster.zookeeper.znodes import Paths, encode_configs, encode_topic
+
+# ZooKeeper refuses requests above 1 MB as a whole.
+BATCH_BYTES = 400 << 10
+_MOST_BYTES = 1_000_000
+_OPERATION_BYTES = 64
+
+_TopicChange = TopicCreated | TopicDeleted | PartitionsAdded | PartitionsChanged | TopicConfigured
+
+
+@dataclass(frozen=True, slots=True)
+class TopicWrite:
+    """What becomes of one topic: nothing before or nothing after is a creation or a deletion."""
+
+    name: str
+    old: Topic | None
+    new: Topic | None
+
+    def operations(self, paths: Paths, version: int) -> list[Operation]:
+        """The parts of a transaction that bring it about if the topic's version is still this."""
+        path = paths.topic(self.name)
+        found: list[Operation] = []
+        same = self.old is not None and self.new is not None and self.old.id == self.new.id
+        if self.old is not None and not same:
+            found.append(Delete(paths.topic_id(self.old.id)))
+            found.append(Create(paths.deleted_topic(self.old.id), self.name.encode()))
+        if self.new is None:
+            return [Delete(path, version), *found]
+        if same:
+            found.append(Check(paths.topic_id(self.new.id)))
+        else:
+            found.append(Create(paths.topic_id(self.new.id), self.name.encode()))
+        data = encode_topic(self.new)
+        if len(data) > _MOST_BYTES:
+            raise StoreError(
+                f"topic '{self.name}' takes {len(data)} bytes with its {len(self.new.partitions)}"
+                f" partitions, and ZooKeeper keeps up to {_MOST_BYTES} in one node"
+            )
+        if self.old is None:
+            return [Create(path, data), *found]
+        return [SetData(path, data, version), *found]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWrite:
+    """The dynamic settings of one broker, or those of all (None)."""
+
+    broker: int | None
+    configs: dict[str, str]
+
+    def operations(self, paths: Paths, version: int | None) -> list[Operation]:
+        path, data = paths.broker_config(self.broker), encode_configs(self.configs)
+        # Never deleted, only emptied: so the version tells all states of it apart.
+        return [Create(path, data) if version is None else SetData(path, data, version)]
+
+
+Write = TopicWrite | ConfigWrite
+
+
+class Draft:
+    """Changes that somebody decided on, and what they were decided on.
+
+    They wait for their turn, and when it comes the state may be another. They still hold if
+    nothing that they touch has changed: a partition, a topic's settings, its existence.
+    """
+
+    def __init__(self, state: ClusterState, changes: Sequence[AnyChange]) -> None:
+        self.changes = list(_spelled_out(state, changes))
+        self._topics = {
+            name: state.topics.get(name)
+            for change in self.changes
+            if (name := _topic_name(change)) is not None
+        }
+        self._configs = {
+            change.broker: state.broker_configs.get(change.broker, {})
+            for change in self.changes
+            if isinstance(change, BrokerConfigured)
+        }
+
+    @property
+    def only_changes_partitions(self) -> bool:
+        return all(isinstance(change, PartitionsChanged) for change in self.changes)
+
+    def joining(self) -> set[int]:
+        """The brokers that become in-sync replicas of something."""
+        found: set[int] = set()
+        for change in self.changes:
+            topic = self._topics.get(change.name) if isinstance(change, PartitionsChanged) else None
+            if topic is None or not isinstance(change, PartitionsChanged):
+                continue
+            for index, partition in change.partitions.items():
+                if index < len(topic.partitions):
+                    found |= set(partition.isr) - set(topic.partitions[index].isr)
+        return found
+
+    def writes(self, state: ClusterState) -> list[Write]:
+        """What has to be written for the changes to hold; Conflict if they do so no more."""
+        topics: dict[str, Topic | None] = {}
+        configs: dict[int | None, dict[str, str]] = {}
+        for change in self.changes:
+            match change:
+                case BrokerConfigured(broker, values):
+                    if self._configs[broker] != state.broker_configs.get(broker, {}):
+                        raise Conflict(f"the settings of broker {broker} have changed meanwhile")
+                    configs[broker] = values
+                case (
+                    TopicCreated()
+                    | TopicDeleted()
+                    | PartitionsAdded()
+                    | PartitionsChanged()
+                    | TopicConfigured()
+                ):
+                    name = _topic_name(change)
+                    assert name is not None
+                    if name not in topics:
+                        self._check(name, state)
+                    topic = topics[name] if name in topics else state.topics.get(name)
+                    topics[name] = _changed(topic, change)
+                case _:
+                    raise ValueError(f"{type(change).__name__} is not committed but happens")
+        found: list[Write] = [
+            TopicWrite(name, state.topics.get(name), topic)
+            for name, topic in topics.items()
+            if state.topics.get(name) != topic
+        ]
+        found += [ConfigWrite(broker, values) for broker, values in configs.items()]
+        return found
+
+    def _check(self, name: str, state: ClusterState) -> None:
+        """Conflict unless what the changes touch of the topic is as it was."""
+        base, now = self._topics[name], state.topics.get(name)
+        if base is now:
+            return
+        if base is None or now is None or base.id != now.id:
+            raise Conflict(f"topic '{name}' was created or deleted meanwhile")
+        for change in self.changes:
+            if _topic_name(change) != name:
+                continue
+            match change:
+                case PartitionsChanged(_, partitions):
+                    for index in partitions:
+                        if base.partitions[index : index + 1] != now.partitions[index : index + 1]:
+                            raise Conflict(f"{name}-{index} has changed meanwhile")
+                case TopicConfigured() if base.configs != now.configs:
+                    raise Conflict(f"the settings of topic '{name}' have changed meanwhile")
+                case _:
+                    pass
+
+
+def batches(
+    writes: Sequence[tuple[Write, list[Operation]]],
+) -> Iterator[list[tuple[Write, list[Operation]]]]:
+    """Writes in parts that fit into one transaction each, a topic's own never apart."""
+    batch: list[tuple[Write, list[Operation]]] = []
+    size = 0
+    for write, operations in writes:
+        own = sum(_size(operation) for operation in operations)
+        if batch and size + own > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append((write, operations))
+        size += own
+    if batch:
+        yield batch
+
+
+def _size(operation: Operation) -> int:
+    data = operation.data if isinstance(operation, Create | SetData) else b""
+    # A name is there twice: in the path, and in the notice of what changed.
+    return _OPERATION_BYTES + 2 * len(operation.path) + len(data)
+
+
+def _spelled_out(state: ClusterState, changes: Sequence[AnyChange]) -> Iterator[AnyChange]:
+    for change in changes:
+        if isinstance(change, DeletionsSettled):
+            # One broker has removed its folders; others may still have to.
+            continue
+        if not isinstance(change, LeadersRestarted):
+            yield change
+            continue
+        for topic in state.topics.values():
+            restarted = {
+                index: msgspec.structs.replace(partition, leader_epoch=partition.leader_epoch + 1)
+                for index, partition in enumerate(topic.partitions)
+                if partition.leader == change.broker
+            }
+            if restarted:
+                yield PartitionsChanged(topic.name, restarted)
+
+
+def _topic_name(change: AnyChange) -> str | None:
+    match change:
+        case TopicCreated(topic):
+            return topic.name
+        case TopicDeleted(name) | PartitionsAdded(name) | PartitionsChanged(name):
+            return name
+        case TopicConfigured(name):
+            return name
+        case _:
+            return None
+
+
+def _changed(topic: Topic | None, change: _TopicChange) -> Topic | None:
+    """The topic after the change; Conflict if the change cannot follow."""
+    if isinstance(change, TopicCreated):
+        if topic is not None:
+            raise Conflict(f"topic '{topic.name}' exists already")
+        return change.topic
+    if topic is None:
+        raise Conflict(f"there is no topic '{change.name}' any more")
+    match change:
+        case TopicDeleted(name, id):
+            if topic.id != id:
+                raise Conflict(f"topic '{name}' is another one by now")
+            return None
+        case PartitionsAdded(name, first, partitions):
+            if len(topic.partitions) != first:
+                raise Conflict(f"topic '{name}' has {len(topic.partitions)} partitions by now")
+            return msgspec.structs.replace(topic, partitions=topic.partitions + partitions)
+        case PartitionsChanged(name, changed):
+            whole = list(topic.partitions)
+            for index, partition in changed.items():
+                if not 0 <= index < len(whole):
+                    raise Conflict(f"topic '{name}' has no partition {index}")
+                if partition.leader_epoch < whole[index].leader_epoch:
+                    raise Conflict(f"{name}-{index} is in a later leader epoch by now")
+                whole[index] = partition
+            return msgspec.structs.replace(topic, partitions=tuple(whole))
+        case TopicConfigured(_, configs):
+            return msgspec.structs.replace(topic, configs=configs)

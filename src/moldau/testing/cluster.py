@@ -1,0 +1,506 @@
+"""A whole cluster on this machine, to be broken and looked at."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from moldau.peer.connection import Connection
+from moldau.peer.errors import PeerError, Refused
+from moldau.testing.broker import SettingValue, as_text
+from moldau.testing.ensemble import Ensemble
+from moldau.testing.network import Network
+from moldau.testing.ports import HOST, free_ports
+from moldau.testing.process import STOP_WITHIN_S, BrokerProcess, broker_command
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+IN_SYNC_WITHIN_S = 60.0
+_POLL_S = 0.05
+_ASK_WITHIN_S = 3.0
+_LOG_TAIL = 6000
+_CREATE_WITHIN_MS = 30_000
+
+# A cluster for tests notices failures sooner than one in a data centre should, and is small.
+QUICK_SETTINGS = {
+    "offsets.topic.num.partitions": "5",
+    "zookeeper.session.timeout.ms": "2000",
+    "zookeeper.connection.timeout.ms": "60000",
+    "replica.lag.time.max.ms": "2000",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """A partition as one broker describes it; a leader of -1 is none."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster as one broker describes it."""
+
+    brokers: frozenset[int]
+    controller: int
+    partitions: dict[tuple[str, int], PartitionView]
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a broker lives, over all its restarts."""
+
+    port: int
+    advertised_port: int
+    zookeeper: str
+    data_dir: Path
+    log: Path
+    process: BrokerProcess | None = None
+
+
+class Cluster:
+    """Brokers in processes of their own, and the ZooKeeper ensemble in which they meet.
+
+        with Cluster(brokers=3) as cluster:
+            cluster.create_topic("orders", partitions=3)
+            cluster.kill(cluster.leader_of("orders", 0))
+
+    Brokers are numbered from 0 and keep their ports and data over restarts. `ensemble` is how many
+    ZooKeeper servers to start, or an Ensemble that runs already, where the cluster takes a place of
+    its own. Settings are those of a broker, with underscores for dots as keywords or as they are in
+    a mapping; by default failures are noticed within two seconds.
+
+    With `can_be_cut` all connections run through a `Network`, so that `cut` and `heal` work:
+    slower, and on Linux only. Everything ends with the `with` block, frozen brokers too; a `folder`
+    of your own stays, with the brokers' data and logs. If the block fails, the ends of the logs are
+    printed on stderr. For one thread.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        ensemble: int | Ensemble = 1,
+        settings: Mapping[str, SettingValue] | None = None,
+        *,
+        folder: Path | str | None = None,
+        can_be_cut: bool = False,
+        racks: Iterable[str] = (),
+        **more: SettingValue,
+    ) -> None:
+        self._settings = dict(QUICK_SETTINGS)
+        self._settings |= {key: as_text(value) for key, value in (settings or {}).items()}
+        self._settings |= {key.replace("_", "."): as_text(value) for key, value in more.items()}
+        self._racks = list(racks)
+        self._first_brokers = brokers
+        self._temporary = None
+        if folder is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="moldau-cluster-")
+            folder = self._temporary.name
+        self.folder = Path(folder)
+        self._is_own_ensemble = isinstance(ensemble, int)
+        self.ensemble = (
+            Ensemble(ensemble, self.folder / "zookeeper") if isinstance(ensemble, int) else ensemble
+        )
+        # Clusters that share an ensemble must not meet.
+        self._chroot = "" if self._is_own_ensemble else f"/{self.folder.name}"
+        self._network = Network() if can_be_cut else None
+        self._places: dict[int, _Place] = {}
+
+    def __repr__(self) -> str:
+        return f"<moldau.testing.Cluster of {len(self._places)} in {self.folder}>"
+
+    def __enter__(self) -> Self:
+        atexit.register(self.close)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            if self._is_own_ensemble:
+                self.ensemble.start()
+            for broker in range(self._first_brokers):
+                self._make_place(broker)
+            self.start(*self._places)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
+        if kind is not None:
+            print(self.logs(), file=sys.stderr)  # noqa: T201
+        self.close()
+
+    @property
+    def brokers(self) -> list[int]:
+        """All brokers that there are, running or not."""
+        return list(self._places)
+
+    @property
+    def running(self) -> list[int]:
+        """The brokers whose processes run and are not frozen."""
+        return [i for i, place in self._places.items() if _runs(place)]
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses for a client's `bootstrap.servers`."""
+        return ",".join(self.address(broker) for broker in self._places)
+
+    @property
+    def zookeeper(self) -> str:
+        """Where the cluster's ZooKeeper is: HOST:PORT,.../CHROOT"""
+        return self.ensemble.hosts + self._chroot
+
+    def address(self, broker: int) -> str:
+        """Where clients reach a broker."""
+        return f"{HOST}:{self._places[broker].advertised_port}"
+
+    def data_dir(self, broker: int) -> Path:
+        return self._places[broker].data_dir
+
+    def log(self, broker: int) -> Path:
+        """The file with what the broker has logged in all its lives."""
+        return self._places[broker].log
+
+    def logs(self, most: int = _LOG_TAIL) -> str:
+        """The end of every broker's log, for people."""
+        parts = []
+        for broker, place in self._places.items():
+            if place.log.exists():
+                text = place.log.read_text("utf-8", "replace")[-most:]
+                parts.append(f"--- broker {broker}\n{text}")
+        return "\n".join(parts)
+
+    def pid(self, broker: int) -> int:
+        return self._process(broker).pid
+
+    # -- what can happen to brokers
+
+    def start(self, *brokers: int) -> None:
+        """Start brokers, all at once, and return when each of them serves."""
+        for broker in brokers:
+            self._launch(broker)
+        for broker in brokers:
+            self._process(broker).wait_ready()
+
+    def stop(self, *brokers: int) -> None:
+        """Stop brokers cleanly (SIGTERM), all at once, and wait until they have ended."""
+        for broker in brokers:
+            self._process(broker).ask_to_stop()
+        for broker in brokers:
+            self._process(broker).wait_stopped()
+            self._ended(broker)
+
+    def kill(self, *brokers: int) -> None:
+        """End brokers as kill -9 does."""
+        for broker in brokers:
+            process = self._process(broker)
+            # First, so that who tries again at once is refused, as by a dead process.
+            self._refuse(broker)
+            process.kill()
+            self._ended(broker)
+
+    def freeze(self, broker: int) -> None:
+        """Stop a broker's process in its tracks (SIGSTOP), until `thaw`."""
+        self._process(broker).freeze()
+
+    def thaw(self, broker: int) -> None:
+        self._process(broker).thaw()
+
+    def wipe(self, broker: int) -> None:
+        """Remove everything that a broker that does not run has on disk."""
+        if self._places[broker].process is not None:
+            raise RuntimeError(f"broker {broker} runs; stop or kill it first")
+        shutil.rmtree(self._places[broker].data_dir)
+
+    def add(self) -> int:
+        """Start one more broker; its number."""
+        broker = max(self._places, default=-1) + 1
+        self._make_place(broker)
+        self.start(broker)
+        return broker
+
+    def cut(self, broker: int, *, from_clients: bool = True) -> None:
+        """Cut a broker off the network: from the others, from ZooKeeper and from clients.
+
+        Nothing is refused or closed; all is silent. With `from_clients` false only the clients
+        still reach it. It needs `can_be_cut`.
+        """
+        self._cables.cut(broker, from_clients=from_clients)
+
+    def heal(self, broker: int) -> None:
+        """End a cut; what was sent meanwhile arrives now."""
+        self._cables.heal(broker)
+        if self._places[broker].process is None:
+            self._refuse(broker)
+
+    def close(self) -> None:
+        """End everything; without effect when it has ended already."""
+        atexit.unregister(self.close)
+        try:
+            self._end_brokers()
+        finally:
+            if self._network is not None:
+                self._network.close()
+            if self._is_own_ensemble:
+                self.ensemble.close()
+            if self._temporary is not None:
+                self._temporary.cleanup()
+
+    def _end_brokers(self) -> None:
+        running = [place.process for place in self._places.values() if place.process is not None]
+        # Data that stays is left as a clean stop leaves it; else nobody needs to wait for it.
+        if self._temporary is None:
+            gentle = [process for process in running if not process.is_frozen]
+            for process in gentle:
+                process.ask_to_stop()
+            deadline = time.monotonic() + STOP_WITHIN_S
+            while any(each.is_running for each in gentle) and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+        for process in running:
+            process.kill()
+        for place in self._places.values():
+            place.process = None
+
+    # -- looking at it
+
+    def view(self, broker: int) -> View:
+        """The cluster as this broker describes it, asked past any cut; PeerError if it does not."""
+        place = self._places[broker]
+        with Connection(
+            HOST,
+            place.port,
+            "moldau-testing",
+            timeout_s=_ASK_WITHIN_S,
+            connect_timeout_s=_ASK_WITHIN_S,
+        ) as connection:
+            answer = connection.ask(Api.METADATA, {"topics": None})
+        return view_of(answer)
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The running broker that leads a partition, as most see it; waits for one."""
+        return self._agreed(
+            lambda view: _leader(view, topic, partition), f"a leader of {topic}-{partition}"
+        )
+
+    def controller(self) -> int:
+        """The running broker that is the controller, as most see it; waits for one."""
+
+        def seen(view: View) -> int | None:
+            return view.controller if view.controller in view.brokers else None
+
+        return self._agreed(seen, "a controller")
+
+    def wait_until(
+        self, is_so: Callable[[], bool], what: str, within_s: float = IN_SYNC_WITHIN_S
+    ) -> None:
+        """Return when something is so; TimeoutError names `what` was waited for."""
+        deadline = time.monotonic() + within_s
+        while True:
+            # A broker that is just starting or ending does not answer: ask again.
+            with suppress(PeerError):
+                if is_so():
+                    return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {within_s:g} s there is still not: {what}")
+            time.sleep(_POLL_S)
+
+    def wait_until_in_sync(
+        self, *topics: str, brokers: Iterable[int] = (), within_s: float = IN_SYNC_WITHIN_S
+    ) -> None:
+        """Return when every running broker sees all of them registered, and all partitions (of
+        these topics, or of all) led and in sync on all their replicas.
+
+        Given `brokers`, only those replicas have to be in sync.
+        """
+        wanted = set(brokers)
+
+        def in_sync() -> bool:
+            running = set(self.running)
+            views = [self.view(broker) for broker in running]
+            return all(
+                running <= view.brokers
+                and all(
+                    partition.leader in running
+                    and set(partition.isr)
+                    >= (set(partition.replicas) & wanted if wanted else set(partition.replicas))
+                    for (topic, _), partition in view.partitions.items()
+                    if not topics or topic in topics
+                )
+                and all(any(name == topic for name, _ in view.partitions) for topic in topics)
+                for view in views
+            )
+
+        self.wait_until(in_sync, f"all in sync: {self._shown()}", within_s)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        **configs: SettingValue,
+    ) -> None:
+        """Create a topic and return when every running broker knows it and who leads it.
+
+        Without a number it has as many replicas as there are brokers, three at most. Settings have
+        underscores for dots: `min_insync_replicas=2`.
+        """
+        if replication_factor < 0:
+            replication_factor = min(3, len(self.running))
+        texts = {key.replace("_", "."): as_text(value) for key, value in configs.items()}
+        wanted = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replication_factor,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in texts.items()],
+        }
+
+        def is_created() -> bool:
+            with self._connection(self.running[0]) as connection:
+                answer = connection.ask(
+                    Api.CREATE_TOPICS,
+                    {"topics": [wanted], "timeout": _CREATE_WITHIN_MS, "validate_only": False},
+                )
+            (result,) = answer.topics
+            code = int(result.error_code)
+            if code in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
+                return True
+            problem = Refused(code, f"topic {name!r}", result.error_message)
+            if code == Error.NOT_CONTROLLER or problem.is_retriable:
+                return False
+            raise RuntimeError(str(problem))
+
+        self.wait_until(is_created, f"topic {name}")
+        self.wait_until(lambda: self._is_led(name, partitions), f"leaders of {name}")
+
+    # --
+
+    @property
+    def _cables(self) -> Network:
+        if self._network is None:
+            raise RuntimeError("only Cluster(can_be_cut=True) has cables to pull")
+        return self._network
+
+    def _make_place(self, broker: int) -> None:
+        data_dir = self.folder / f"broker-{broker}"
+        log = self.folder / f"broker-{broker}.log"
+        if self._network is None:
+            (port,) = free_ports(1)
+            self._places[broker] = _Place(port, port, self.zookeeper, data_dir, log)
+            return
+        port, advertised, *cables = free_ports(2 + len(self.ensemble))
+        for server, cable in enumerate(cables):
+            real_port = int(self.ensemble.host(server).rpartition(":")[2])
+            self._network.from_broker(cable, broker, real_port)
+        hosts = ",".join(f"{HOST}:{cable}" for cable in cables) + self._chroot
+        self._places[broker] = _Place(port, advertised, hosts, data_dir, log)
+
+    def _launch(self, broker: int) -> None:
+        place = self._places[broker]
+        if place.process is not None and place.process.is_running:
+            raise RuntimeError(f"broker {broker} runs already")
+        settings = dict(self._settings)
+        if broker < len(self._racks):
+            settings["broker.rack"] = self._racks[broker]
+        command = broker_command(
+            broker,
+            listen=f"{HOST}:{place.port}",
+            data_dir=place.data_dir,
+            zookeeper=place.zookeeper,
+            advertise=f"{HOST}:{place.advertised_port}",
+            settings=settings,
+        )
+        with place.log.open("ab") as log:
+            place.process = BrokerProcess(command, log, place.log)
+        if self._network is not None:
+            self._network.to_broker(place.advertised_port, broker, place.port, place.process.pid)
+
+    def _process(self, broker: int) -> BrokerProcess:
+        process = self._places[broker].process
+        if process is None:
+            raise RuntimeError(f"broker {broker} does not run")
+        return process
+
+    def _ended(self, broker: int) -> None:
+        self._places[broker].process = None
+        self._refuse(broker)
+
+    def _refuse(self, broker: int) -> None:
+        # Nobody is refused by a host that cannot be reached.
+        if self._network is not None and not self._network.is_cut(broker):
+            self._network.end(self._places[broker].advertised_port)
+
+    def _connection(self, broker: int) -> Connection:
+        return Connection(
+            HOST, self._places[broker].port, "moldau-testing", connect_timeout_s=_ASK_WITHIN_S
+        )
+
+    def _agreed(self, seen: Callable[[View], int | None], what: str) -> int:
+        found: list[int] = []
+
+        def is_seen() -> bool:
+            answers = []
+            for broker in self.running:
+                with suppress(PeerError):
+                    answers.append(seen(self.view(broker)))
+            best = max(set(answers), key=answers.count, default=None)
+            # Who has just died may not have been missed yet.
+            if best not in self.running or 2 * answers.count(best) <= len(self.running):
+                return False
+            assert best is not None
+            found[:] = [best]
+            return True
+
+        self.wait_until(is_seen, what)
+        return found[0]
+
+    def _is_led(self, topic: str, partitions: int) -> bool:
+        return all(
+            all(_leader(view, topic, index) is not None for index in range(partitions))
+            for view in map(self.view, self.running)
+        )
+
+    def _shown(self) -> str:
+        views = {}
+        for broker in self.running:
+            with suppress(PeerError):
+                views[broker] = self.view(broker)
+        return repr(views)
+
+
+def _runs(place: _Place) -> bool:
+    process = place.process
+    return process is not None and process.is_running and not process.is_frozen
+
+
+def _leader(view: View, topic: str, partition: int) -> int | None:
+    found = view.partitions.get((topic, partition))
+    return found.leader if found is not None and found.leader in view.brokers else None
+
+
+def view_of(answer: Any) -> View:
+    """What an answer to Metadata says."""
+    return View(
+        frozenset(int(broker.node_id) for broker in answer.brokers),
+        int(answer.controller_id),
+        {
+            (str(topic.name), int(partition.partition_index)): PartitionView(
+                int(partition.leader_id),
+                int(partition.leader_epoch),
+                tuple(map(int, partition.replica_nodes)),
+                tuple(map(int, partition.isr_nodes)),
+            )
+            for topic in answer.topics
+            for partition in topic.partitions
+        },
+    )

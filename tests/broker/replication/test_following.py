@@ -1,0 +1,267 @@
+"""What followers copy, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import msgspec
+import pytest
+
+from moldau.broker.replication.feed import Feed, FeedResponse
+from moldau.cluster.changes import BrokerConfigured, PartitionsChanged, TopicDeleted
+from moldau.log.log import Log
+from moldau.log.store import LogStore
+from moldau.records.batch import batches
+from moldau.wire.errors import Error
+from moldau.wire.fetch import FetchRequest
+from tests.broker.replication.brokers import Brokers, content, held, until
+from tests.broker.replication.conftest import Tell
+
+
+def test_acks_all_is_answered_when_every_in_sync_replica_has_it(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", (0, 1, 2))
+        assert await cluster.write(0, "t", "a", "b", acks=-1) == 0
+        assert cluster.ends("t", 0, 1, 2) == [2, 2, 2]
+        await cluster.until_same("t", 0, 1, 2, watermark=2)
+        cluster.deafen(2)
+        late = asyncio.ensure_future(cluster.write(0, "t", "c", acks=-1))
+        await until(lambda: cluster.ends("t", 1) == [3], "one follower has it")
+        assert await cluster.values(0, "t") == ["a", "b"]
+        assert not late.done()
+        cluster.hear(2)
+        assert await late == 2
+        await cluster.until_same("t", 0, 1, 2, watermark=3)
+        assert await cluster.values(0, "t") == ["a", "b", "c"]
+
+    tell(story, 3)
+
+
+def test_a_leader_that_is_replaced_hands_its_waiting_writers_on(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        cluster.deafen(1)
+        waiting = asyncio.ensure_future(cluster.produce(0, "t", "a", acks=-1))
+        await until(lambda: cluster.partition(0, "t").waiters, "the write waits")
+        epoch = await cluster.lead("t", 1, (0, 1))
+        answer = await waiting
+        assert answer.error_code == Error.NOT_LEADER_OR_FOLLOWER
+        assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (1, epoch)
+        assert not cluster.partition(0, "t").waiters
+
+    tell(story)
+
+
+def test_many_partitions_are_copied_with_one_question_and_idle_ones_are_not_named(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: Brokers) -> None:
+        named: list[int] = []
+        take = Feed.take
+
+        def counted(feed: Feed, request: FetchRequest, response: FeedResponse) -> None:
+            named.append(sum(len(each) for _, each in request.topics))
+            take(feed, request, response)
+
+        monkeypatch.setattr(Feed, "take", counted)
+        await cluster.create("t", partitions=200)
+        await cluster.write(0, "t", "x", index=150, acks=-1)
+        (feed,) = cluster[0].replication.feeds._feeds.values()
+        await until(lambda: len(feed) == 200, "the session has them all")
+        named.clear()
+        for index in range(100, 120):
+            await cluster.write(0, "t", "x", index=index, acks=-1)
+        assert cluster.partition(1, "t", 119).log.log_end == 1
+        assert len(cluster[1].replication._fetchers) == 1
+        # Each write needs a question that names its partition, and few questions more.
+        assert sum(named) <= 25
+
+    tell(story)
+
+
+def test_a_follower_far_behind_goes_on_where_the_leaders_log_begins(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        cluster.deafen(1)
+        await cluster.lead("t", 0, (0,))
+        for value in ("a", "b", "c"):
+            await cluster.write(0, "t", value, acks=-1)
+        leader = cluster.partition(0, "t").log
+        leader.delete_records_before(2)
+        cluster.hear(1)
+        await cluster.until_same_values("t", 0, 1, ["c"])
+        assert cluster.partition(1, "t").log.log_start == 2
+        await cluster.until_in_sync("t", (0, 1))
+        await cluster.write(0, "t", "d", acks=-1)
+
+    tell(story)
+
+
+def test_a_log_that_begins_inside_of_a_batch_is_copied(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        cluster.deafen(1)
+        await cluster.lead("t", 0, (0,))
+        await cluster.write(0, "t", "a", "b", "c", acks=-1)
+        cluster.partition(0, "t").log.delete_records_before(2)
+        cluster.hear(1)
+        await until(lambda: cluster.ends("t", 1) == [3], "the copy")
+        log = cluster.partition(1, "t").log
+        assert (log.log_start, log.high_watermark, log.log_end) == (2, 3, 3)
+        await cluster.write(0, "t", "d", acks=-1)
+        await cluster.until_in_sync("t", (0, 1))
+        assert content(cluster.partition(1, "t")) == content(cluster.partition(0, "t"))
+
+    tell(story)
+
+
+def test_gaps_of_a_compacted_leader_are_kept(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        cluster.deafen(1)
+        await cluster.lead("t", 0, (0,))
+        partition = cluster.partition(0, "t")
+        for value in ("a", "b", "c", "d"):
+            await cluster.write(0, "t", value)
+        _lose_batches(partition.log, {1, 2})
+        cluster.hear(1)
+        await cluster.until_same("t", 0, 1, watermark=4)
+        assert held(cluster.partition(1, "t")) == ["a", "d"]
+        await cluster.until_in_sync("t", (0, 1))
+        await cluster.lead("t", 1, (0, 1))
+        assert await cluster.write(1, "t", "e", acks=-1) == 4
+        await cluster.until_same("t", 0, 1, watermark=5)
+
+    tell(story)
+
+
+def _lose_batches(log: Log, offsets: set[int]) -> None:
+    """Rewrites the only segment without some batches, as compaction does."""
+    (segment,) = log.segments
+    data = os.pread(segment.open().fd, segment.size, 0)
+    kept = b"".join(
+        data[position : position + header.size]
+        for position, header in batches(data)
+        if header.base_offset not in offsets
+    )
+    os.ftruncate(segment.open().fd, 0)
+    os.pwrite(segment.open().fd, kept, 0)
+    segment.size = segment.end = len(kept)
+    log._reader.forget()
+
+
+def test_followers_follow_the_start_of_the_log_and_deletions_wait_for_them(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", (0, 1, 2))
+        for value in ("a", "b", "c"):
+            await cluster.write(0, "t", value, acks=-1)
+        assert await cluster.delete_records(0, "t", 2) == (Error.NONE, 2)
+        assert [cluster.partition(each, "t").log.log_start for each in (0, 1, 2)] == [2, 2, 2]
+        cluster.deafen(2)
+        waiting = asyncio.ensure_future(cluster.delete_records(0, "t", 3))
+        await until(lambda: cluster.partition(1, "t").log.log_start == 3, "one has deleted")
+        assert not waiting.done()
+        cluster.hear(2)
+        assert await waiting == (Error.NONE, 3)
+        cluster.deafen(2)
+        await cluster.write(0, "t", "d")
+        # What is not committed cannot be deleted.
+        assert await cluster.delete_records(0, "t", 4) == (Error.OFFSET_OUT_OF_RANGE, -1)
+        await cluster.lead("t", 0, (0, 1))
+        await until(lambda: cluster.partition(0, "t").log.high_watermark == 4, "it is committed")
+        timed_out, _ = await cluster.delete_records(0, "t", 4, timeout_ms=50)
+        assert timed_out == Error.REQUEST_TIMED_OUT
+
+    tell(story, 3)
+
+
+def test_a_follower_of_a_topic_with_a_flush_policy_flushes_before_it_asks_on(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", flush_messages="1000000", flush_ms="3600000")
+        await cluster.create("plain")
+        follower = cluster.partition(1, "t")
+        for number in range(3):
+            await cluster.write(0, "t", f"v{number}", acks=-1)
+            assert follower.log.flushed >= number + 1
+            assert cluster.partition(0, "t").log.flushed >= number + 1
+        await cluster.write(0, "plain", "x", acks=-1)
+        assert cluster.partition(1, "plain").log.flushed == 0
+
+    tell(story)
+
+
+def test_a_restarted_broker_knows_the_high_watermarks_that_it_wrote_down(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.write(0, "t", "a", "b", acks=-1)
+        await cluster.until_same("t", 0, 1, watermark=2)
+        path = cluster[1].settings.folder / "replication-offset-checkpoint"
+        await until(lambda: "t 0 2" in path.read_text(), "the high watermark is written down")
+        folder = cluster[1].settings.folder
+        await cluster.stop(1)
+        (folder / ".kafka_cleanshutdown").unlink()
+        logs = LogStore(folder, defaults=cluster[0].settings.topic_defaults, max_open_files=16)
+        logs.open()
+        assert logs.logs["t", 0].high_watermark == 2
+        logs.close()
+
+    tell(story, replica_high_watermark_checkpoint_interval_ms="20")
+
+
+def test_a_partition_that_moves_here_is_copied_no_faster_than_it_may(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", (0,))
+        await cluster.create("other", (0, 1))
+        await cluster.commit(
+            BrokerConfigured(None, {"follower.replication.throttled.rate": "20000"})
+        )
+        rate = "follower_replication_throttled_rate"
+        await until(lambda: getattr(cluster[1].settings, rate) == 20_000, "the throttle")
+        for _ in range(4):
+            await cluster.write(0, "t", "x" * 4000)
+        started = asyncio.get_running_loop().time()
+        state = cluster.state(0, "t")
+        moving = msgspec.structs.replace(state, replicas=(0, 1), adding=(1,))
+        await cluster.commit(PartitionsChanged("t", {0: moving}))
+        await until(lambda: ("t", 0) in cluster[1].partitions, "the new replica")
+        await until(lambda: cluster.ends("t", 1)[0] >= 1, "some of it")
+        # Others are not held up by it.
+        await cluster.write(0, "other", "y" * 8000, acks=-1)
+        await until(lambda: cluster.ends("t", 1) == [4], "all of it")
+        assert asyncio.get_running_loop().time() - started > 0.3
+
+    tell(story, replica_fetch_max_bytes="4100")
+
+
+def test_a_deleted_topic_is_forgotten_by_both_sides(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.create("u")
+        await cluster.write(0, "t", "a", acks=-1)
+        topic = cluster[0].state.topics["t"]
+        await cluster.commit(TopicDeleted("t", topic.id))
+        await until(lambda: ("t", 0) not in cluster[1].partitions, "the deletion")
+        # The name begins anew, under another id.
+        await cluster.create("t")
+        assert await cluster.write(0, "t", "b", acks=-1) == 0
+        await cluster.until_same("t", 0, 1, watermark=1)
+        assert await cluster.write(0, "u", "a", acks=-1) == 0
+
+    tell(story)
+
+
+def test_a_writer_is_read_from_no_further_while_the_replicas_cannot_keep_up(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        cluster.deafen(1)
+        value = "x" * 900_000
+        await cluster.connection(0)
+        writes = [asyncio.ensure_future(cluster.write(0, "t", value, acks=-1)) for _ in range(12)]
+        await until(lambda: any(each._paused for each in cluster[0].connections), "a pause")
+        assert 4 <= cluster.ends("t", 0)[0] < 12
+        cluster.hear(1)
+        assert sorted(await asyncio.gather(*writes)) == list(range(12))
+        await until(lambda: not any(each._paused for each in cluster[0].connections), "its end")
+
+    tell(story)

@@ -1,0 +1,149 @@
+"""Followers that fall behind and come back, and what writers are told meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from moldau.cluster.store import Conflict, StoreError
+from moldau.wire.errors import Error
+from tests.broker.replication.brokers import Brokers, until
+from tests.broker.replication.conftest import Tell
+
+LAG = {"replica_lag_time_max_ms": "300"}
+
+
+def test_a_follower_that_lags_is_put_out_and_comes_back_when_it_has_caught_up(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", (0, 1, 2))
+        await cluster.write(0, "t", "a", acks=-1)
+        cluster.deafen(2)
+        assert await cluster.write(0, "t", "b", acks=-1) == 1
+        await cluster.until_in_sync("t", (0, 1))
+        cluster.hear(2)
+        await cluster.until_in_sync("t", (0, 1, 2))
+        assert cluster.state(0, "t").leader_epoch == 0
+        await cluster.until_same("t", 0, 1, 2, watermark=2)
+
+    tell(story, 3, **LAG)
+
+
+def test_acks_all_needs_as_many_in_sync_as_the_topic_says(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", min_insync_replicas="2")
+        cluster.deafen(1)
+        # It was enough of them when the write was taken, and not when it was to be answered.
+        answer = await cluster.produce(0, "t", "a", acks=-1)
+        assert answer.error_code == Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        await cluster.until_in_sync("t", (0,))
+        answer = await cluster.produce(0, "t", "b", acks=-1)
+        assert answer.error_code == Error.NOT_ENOUGH_REPLICAS
+        assert await cluster.write(0, "t", "c", acks=1) == 1
+        cluster.hear(1)
+        await cluster.until_in_sync("t", (0, 1))
+        assert await cluster.write(0, "t", "d", acks=-1) == 2
+        await cluster.until_same("t", 0, 1, watermark=3)
+
+    tell(story, **LAG)
+
+
+def test_a_repeated_batch_is_answered_only_once_the_first_is_committed(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        cluster.deafen(1)
+        more: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
+        first = await cluster.produce(0, "t", "a", acks=-1, timeout_ms=20, **more)
+        assert first.error_code == Error.REQUEST_TIMED_OUT
+        repeated = asyncio.ensure_future(cluster.produce(0, "t", "a", acks=-1, **more))
+        await until(lambda: cluster.partition(0, "t").waiters, "the repetition waits")
+        assert not repeated.done()
+        cluster.hear(1)
+        assert (await repeated).base_offset == 0
+        assert cluster.ends("t", 0, 1) == [1, 1]
+
+    tell(story)
+
+
+def test_many_partitions_change_with_few_commits(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", partitions=50)
+        for index in range(50):
+            await cluster.write(0, "t", "a", index=index, acks=-1)
+        commits = 0
+        commit = cluster[0].store.commit
+
+        async def counted(changes: Sequence[Any], **more: Any) -> None:
+            nonlocal commits
+            commits += not more.get("as_controller", True)
+            await commit(changes, **more)
+
+        cluster[0].store.commit = counted  # type: ignore[method-assign]
+        cluster.deafen(1)
+        for index in range(50):
+            await cluster.write(0, "t", "b", index=index, acks=1)
+        for index in range(50):
+            await cluster.until_in_sync("t", (0,), index)
+        cluster.hear(1)
+        for index in range(50):
+            await cluster.until_in_sync("t", (0, 1), index)
+        assert 2 <= commits <= 20
+
+    tell(story, **LAG)
+
+
+def test_until_the_cluster_has_answered_all_who_may_be_in_sync_count(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        cluster.deafen(1)
+        await cluster.lead("t", 0, (0,))
+        await cluster.write(0, "t", "a", acks=-1)
+        leader = cluster.partition(0, "t")
+        commit = cluster[0].store.commit
+        outcomes: list[type[Exception]] = [Conflict, StoreError, StoreError]
+        asked = 0
+
+        async def unsure(changes: Sequence[Any], **more: Any) -> None:
+            nonlocal asked
+            if more.get("as_controller", True):
+                return await commit(changes, **more)
+            asked += 1
+            if not outcomes:
+                return await commit(changes, **more)
+            outcome = outcomes.pop(0)
+            if outcome is StoreError:
+                # Nobody heard whether it happened: the follower may be electable.
+                assert leader.in_sync is not None
+                assert leader.in_sync.proposed == (0, 1)
+                cluster.deafen(1)
+                late = await cluster.produce(0, "t", "b", acks=-1, timeout_ms=30)
+                assert late.error_code == Error.REQUEST_TIMED_OUT
+                cluster.hear(1)
+            raise outcome("for the sake of it")
+
+        cluster[0].store.commit = unsure  # type: ignore[method-assign]
+        cluster.hear(1)
+        await cluster.until_in_sync("t", (0, 1))
+        assert asked == 4
+        await cluster.until_same("t", 0, 1, watermark=leader.log.log_end)
+
+    tell(story)
+
+
+def test_a_broker_that_left_is_not_waited_for_and_joins_under_its_new_registration(
+    tell: Tell,
+) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.write(0, "t", "a", acks=-1)
+        await cluster.stop(1)
+        await cluster.until_in_sync("t", (0,))
+        assert await cluster.write(0, "t", "b", acks=-1) == 1
+        await cluster.start(1)
+        await cluster.until_in_sync("t", (0, 1))
+        await cluster.until_same("t", 0, 1, watermark=2)
+        follower = cluster.partition(0, "t").in_sync
+        assert follower is not None
+        assert follower.followers[1].epoch == cluster[0].state.brokers[1].epoch
+
+    tell(story)

@@ -1,0 +1,226 @@
+"""What leaders and followers answer to clients, and to brokers that are not what they say."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+from moldau.cluster.topics import BrokerInfo
+from moldau.peer.fetching import FetchQuestion, Wanted
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+from tests.broker.replication.brokers import Brokers, until
+from tests.broker.replication.conftest import Tell
+
+
+async def list_offset(cluster: Brokers, number: int, timestamp: int, **more: Any) -> Any:
+    wanted = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1}
+    values = {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [{"name": "t", "partitions": [wanted]}],
+    }
+    connection = await cluster.connection(number)
+    answer = await connection.ask(Api.LIST_OFFSETS, values | more, 9)
+    return answer.topics[0].partitions[0]
+
+
+def test_who_does_not_lead_names_the_leader(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await until(lambda: "t" in cluster[2].state.topics, "the third knows the topic")
+        # One is a follower, the other holds nothing of it.
+        for number in (1, 2):
+            produced = await cluster.produce(number, "t", "a")
+            assert produced.error_code == Error.NOT_LEADER_OR_FOLLOWER
+            leader = produced.current_leader
+            assert (leader.leader_id, leader.leader_epoch) == (0, 0)
+            fetched = await cluster.fetch(number, "t")
+            assert fetched.error == Error.NOT_LEADER_OR_FOLLOWER
+            assert fetched.leader == (0, 0)
+            listed = await list_offset(cluster, number, -1)
+            assert listed.error_code == Error.NOT_LEADER_OR_FOLLOWER
+            deleted = await cluster.delete_records(number, "t", 0)
+            assert deleted == (Error.NOT_LEADER_OR_FOLLOWER, -1)
+            epoch = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
+            asked = await cluster.ask(
+                number,
+                Api.OFFSET_FOR_LEADER_EPOCH,
+                replica_id=-1,
+                topics=[{"topic": "t", "partitions": [epoch]}],
+            )
+            assert asked.topics[0].partitions[0].error_code == Error.NOT_LEADER_OR_FOLLOWER
+        lost = await cluster.fetch(2, "t", topic_id=UUID(int=5))
+        assert lost.error == Error.UNKNOWN_TOPIC_ID
+
+    tell(story, 3)
+
+
+def test_a_new_leader_knows_the_end_once_its_followers_have_come_to_it(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.write(0, "t", "a", acks=-1)
+        await cluster.until_same("t", 0, 1, watermark=1)
+        # The follower has the message, but does not know that it is committed, when it leads.
+        cluster.partition(1, "t").log.high_watermark = 0
+        cluster.deafen(0)
+        await cluster.lead("t", 1, (0, 1))
+        latest = await list_offset(cluster, 1, -1)
+        assert latest.error_code == Error.OFFSET_NOT_AVAILABLE
+        later = await list_offset(cluster, 1, 10**15)
+        assert later.error_code == Error.OFFSET_NOT_AVAILABLE
+        assert (await list_offset(cluster, 1, -2)).offset == 0
+        # A follower may know all of it.
+        assert (await list_offset(cluster, 1, -1, replica_id=0)).offset == 1
+        # Whoever has read the message from the old leader just waits for it here.
+        assert (await cluster.fetch(1, "t", 1, max_wait_ms=0)).error == Error.NONE
+        cluster.hear(0)
+        await until(lambda: cluster.partition(1, "t").log.high_watermark == 1, "they came")
+        assert (await list_offset(cluster, 1, -1)).offset == 1
+
+    tell(story)
+
+
+def test_only_replicas_of_this_life_and_this_epoch_are_fed(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.write(0, "t", "a")
+        topic_id = cluster[0].state.topics["t"].id
+        registered: BrokerInfo = cluster[0].state.brokers[1]
+
+        async def ask(
+            replica: int, broker_epoch: int, leader_epoch: int, offset: int = 0, last: int = -1
+        ) -> Any:
+            wanted = Wanted("t", topic_id, 0, offset, 1 << 20, leader_epoch, last, 0)
+            question = FetchQuestion(
+                [wanted], max_wait_ms=0, replica_id=replica, replica_epoch=broker_epoch
+            )
+            (answer,) = (await (await cluster.connection(0)).fetch(question)).partitions
+            return answer
+
+        cluster.deafen(1)
+        await cluster.lead("t", 0, (0,))
+        current = (registered.epoch, 1)
+        assert (await ask(1, *current)).error == Error.NONE
+        assert (await ask(1, registered.epoch - 1, 1)).error == Error.NOT_LEADER_OR_FOLLOWER
+        assert (await ask(2, registered.epoch, 1)).error == Error.UNKNOWN_LEADER_EPOCH
+        assert (await ask(1, registered.epoch, 0)).error == Error.FENCED_LEADER_EPOCH
+        assert (await ask(1, registered.epoch, 2)).error == Error.UNKNOWN_LEADER_EPOCH
+        assert (await ask(1, *current, offset=5)).error == Error.OFFSET_OUT_OF_RANGE
+        parted = await ask(1, *current, offset=3, last=0)
+        assert (parted.error, parted.diverging, len(parted.records)) == (0, (0, 1), 0)
+        # One from another life than is registered may read, and is not in sync by that.
+        assert (await ask(1, registered.epoch + 1, 1, offset=1, last=0)).error == Error.NONE
+        partition = cluster.partition(0, "t")
+        assert partition.in_sync is not None
+        assert partition.in_sync.may_join(1, partition.log.high_watermark)
+        cluster[0].replication.reconsider(partition)
+        await until(lambda: cluster[0].replication._isr_changes._task is None, "a decision")
+        assert cluster.state(0, "t").isr == (0,)
+        assert (await ask(1, *current, offset=1, last=0)).error == Error.NONE
+        await cluster.until_in_sync("t", (0, 1))
+
+    tell(story)
+
+
+def test_a_second_question_of_a_session_lets_go_of_the_first(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        cluster.deafen(1)
+        await cluster.create("u")
+        await cluster.write(0, "u", "x")
+        connection = await cluster.connection(0, "follower")
+        ids = {name: cluster[0].state.topics[name].id for name in "tu"}
+
+        def question(name: str | None, session: int, epoch: int, **more: Any) -> FetchQuestion:
+            wanted = [] if name is None else [Wanted(name, ids[name], 0, 0, 1 << 20, 0, -1, 0)]
+            return FetchQuestion(wanted, max_wait_ms=20_000, replica_id=1, session_id=session,
+                                 session_epoch=epoch, **more)  # fmt: skip
+
+        first = await connection.fetch(question("t", 0, 0))
+        session = first.session_id
+        assert session
+        assert [each.high_watermark for each in first.partitions] == [0]
+        waiting = asyncio.ensure_future(connection.fetch(question(None, session, 1)))
+        (feed,) = [
+            each for each in cluster[0].replication.feeds._feeds.values() if each.id == session
+        ]
+        await until(lambda: feed.is_parked, "it waits")
+        second = await connection.fetch(question("u", session, 2))
+        assert (await waiting).partitions == []
+        assert [len(each.records) > 0 for each in second.partitions] == [True]
+        # What was not taken is given again, and what is forgotten is not.
+        again = await connection.fetch(question(None, session, 3))
+        assert [len(each.records) > 0 for each in again.partitions] == [True]
+        out = [(ids["u"], [0])]
+        waiting = asyncio.ensure_future(connection.fetch(question(None, session, 4, forgotten=out)))
+        await until(lambda: feed.is_parked, "it waits")
+        await cluster.write(0, "u", "y")
+        assert feed.is_parked
+        wrong = FetchQuestion([], 0, replica_id=1, session_id=session, session_epoch=9)
+        other = await cluster.connection(0, "other")
+        assert (await other.fetch(wrong)).error == Error.INVALID_FETCH_SESSION_EPOCH
+        unknown = FetchQuestion([], 0, replica_id=1, session_id=1, session_epoch=9)
+        assert (await other.fetch(unknown)).error == Error.FETCH_SESSION_ID_NOT_FOUND
+        waiting.cancel()
+
+    tell(story)
+
+
+def test_consumers_that_say_where_they_stand_may_read_from_a_replica_nearby(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.stop(1)
+        await cluster.start(1, broker_rack="west")
+        await cluster.create("t")
+        await cluster.write(0, "t", "a", acks=-1)
+
+        async def fetch(number: int, rack: str, offset: int = 0) -> Any:
+            wanted = {
+                "partition": 0,
+                "fetch_offset": offset,
+                "current_leader_epoch": -1,
+                "last_fetched_epoch": -1,
+                "log_start_offset": -1,
+                "partition_max_bytes": 1 << 20,
+            }
+            connection = await cluster.connection(number)
+            values = {
+                "replica_id": -1,
+                "max_wait": 5_000,
+                "min_bytes": 1,
+                "max_bytes": 1 << 20,
+                "isolation_level": 0,
+                "session_id": 0,
+                "session_epoch": -1,
+                "topics": [{"topic": "t", "partitions": [wanted]}],
+                "forgotten_topics_data": [],
+                "rack_id": rack,
+            }
+            answer = await connection.ask(Api.FETCH, values, 12)
+            return answer.responses[0].partitions[0]
+
+        near = await fetch(0, "west")
+        assert (near.preferred_read_replica, near.records or b"") == (1, b"")
+        for rack in ("", "north"):
+            found = await fetch(0, rack)
+            assert found.preferred_read_replica == -1
+            assert found.records
+        assert (await fetch(0, "west", 7)).error_code == Error.OFFSET_OUT_OF_RANGE
+        assert (await fetch(1, "")).error_code == Error.NOT_LEADER_OR_FOLLOWER
+        # A follower's consumers hear of what is committed without delay, and of nothing else.
+        assert (await fetch(1, "west")).records
+        waiting = asyncio.ensure_future(fetch(1, "west", 1))
+        await until(lambda: cluster.partition(1, "t").waiters, "it waits")
+        await cluster.write(0, "t", "b", acks=-1)
+        assert (await waiting).records
+        # One that is out of sync is nobody's choice.
+        cluster.deafen(1)
+        await cluster.lead("t", 0, (0,))
+        assert (await fetch(0, "west")).preferred_read_replica == -1
+
+    tell(
+        story,
+        replica_selector_class="org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        replica_fetch_wait_max_ms="5000",
+    )

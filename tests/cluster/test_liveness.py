@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+
+from moldau.cluster.liveness import Liveness, dead_among
+from moldau.cluster.topics import BrokerInfo
+
+WITHIN_S = 10.0
+
+
+class Listener:
+    """Somebody who listens at an address, until it dies."""
+
+    def __init__(self, id: int) -> None:
+        self._id = id
+        self._server: asyncio.Server | None = None
+        self.port = 0
+        self.connections: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> None:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.connections.append(writer)
+
+        self._server = await asyncio.start_server(accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    @property
+    def info(self) -> BrokerInfo:
+        return BrokerInfo(self._id, "127.0.0.1", self.port)
+
+    def drop_connections(self) -> None:
+        while self.connections:
+            self.connections.pop().transport.abort()
+
+    def die(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.drop_connections()
+
+
+class Deaths:
+    """Who was reported dead."""
+
+    def __init__(self) -> None:
+        self.reported: list[int] = []
+
+    async def __call__(self, broker: BrokerInfo) -> None:
+        self.reported.append(broker.id)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise TimeoutError
+
+
+def test_a_broker_that_ends_is_reported_and_the_others_are_not() -> None:
+    async def scenario() -> None:
+        one, two = Listener(1), Listener(2)
+        await one.start()
+        await two.start()
+        deaths = Deaths()
+        liveness = Liveness(deaths)
+        liveness.watch([one.info, two.info])
+        await until(lambda: len(one.connections) == len(two.connections) == 1)
+        one.die()
+        await until(lambda: bool(deaths.reported))
+        assert set(deaths.reported) == {1}
+        assert len(two.connections) == 1
+        await liveness.stop()
+        two.die()
+
+    asyncio.run(scenario())
+
+
+def test_a_closed_connection_alone_is_no_death() -> None:
+    async def scenario() -> None:
+        one = Listener(1)
+        await one.start()
+        deaths = Deaths()
+        liveness = Liveness(deaths)
+        liveness.watch([one.info])
+        for _ in range(3):
+            await until(lambda: len(one.connections) == 1)
+            one.drop_connections()
+        await until(lambda: len(one.connections) == 1)
+        assert not deaths.reported
+        await liveness.stop()
+        one.die()
+
+    asyncio.run(scenario())
+
+
+def test_a_death_that_could_not_be_made_known_is_reported_again() -> None:
+    async def scenario() -> None:
+        attempts = []
+
+        async def fails_once(broker: BrokerInfo) -> None:
+            attempts.append(broker.id)
+            if len(attempts) == 1:
+                raise RuntimeError("no word from the store")
+
+        one = Listener(1)
+        await one.start()
+        one.die()
+        liveness = Liveness(fails_once)
+        liveness.watch([one.info])
+        await until(lambda: len(attempts) > 1)
+        await liveness.stop()
+
+    asyncio.run(scenario())
+
+
+def test_nobody_is_reported_who_is_watched_no_more() -> None:
+    async def scenario() -> None:
+        one, two = Listener(1), Listener(2)
+        await one.start()
+        await two.start()
+        deaths = Deaths()
+        liveness = Liveness(deaths)
+        liveness.watch([one.info, two.info])
+        await until(lambda: len(one.connections) == len(two.connections) == 1)
+        liveness.watch([two.info])
+        one.die()
+        two.die()
+        await until(lambda: bool(deaths.reported))
+        assert set(deaths.reported) == {2}
+        await liveness.stop()
+
+    asyncio.run(scenario())
+
+
+def test_only_who_refuses_counts_as_dead() -> None:
+    async def scenario() -> None:
+        alive, dead = Listener(1), Listener(2)
+        await alive.start()
+        await dead.start()
+        dead.die()
+        # Like a frozen process: the system takes connections in, nobody ever answers.
+        with socket.create_server(("127.0.0.1", 0), backlog=1) as frozen:
+            silent = BrokerInfo(3, "127.0.0.1", frozen.getsockname()[1])
+            by_name = BrokerInfo(4, "localhost", dead.port)
+            found = await dead_among([alive.info, dead.info, silent, by_name])
+        assert found == {2, 4}
+        alive.die()
+
+    asyncio.run(scenario())

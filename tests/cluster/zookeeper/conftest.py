@@ -1,0 +1,39 @@
+"""One real ensemble for a module's tests, and a part of it for each test alone."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from moldau.testing import Ensemble
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[Ensemble]:
+    # Short ticks allow short sessions.
+    with Ensemble(tick_ms=200) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture
+def chroot() -> str:
+    return f"/test-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def connect(ensemble: Ensemble, chroot: str) -> str:
+    return ensemble.hosts + chroot
+
+
+@pytest.fixture
+def raw(ensemble: Ensemble, chroot: str) -> Iterator[KazooClient]:
+    """Somebody else with access to the cluster's nodes."""
+    client = KazooClient(ensemble.hosts + chroot, timeout=20)
+    assert client.start_async().wait(20)
+    client.ensure_path("/")
+    yield client
+    client.stop()
+    client.close()

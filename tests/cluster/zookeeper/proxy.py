@@ -1,0 +1,108 @@
+"""A network between a store and ZooKeeper that can be cut, frozen, or broken at one request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+
+class Proxy:
+    """Passes connections on to a server, on the event loop of the test."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._is_cut = False
+        self._mark = b""
+        self._passes_marked = False
+        self._loses_answer = False
+        self.broken = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *problem: object) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._close_all()
+
+    @property
+    def address(self) -> str:
+        host, port = self._server.sockets[0].getsockname()
+        return f"{host}:{port}"
+
+    def cut(self) -> None:
+        """End all connections, and let none in."""
+        self._is_cut = True
+        self._close_all()
+
+    def freeze(self) -> None:
+        """Keep connections, but let nothing through."""
+        self._flowing.clear()
+
+    def heal(self) -> None:
+        self._is_cut = False
+        self._flowing.set()
+
+    def break_at(self, mark: bytes, *, passes: bool) -> None:
+        """Break the connection over the next request that contains `mark`, which still reaches the
+        server (only its answer does not come back), or does not."""
+        self._mark, self._passes_marked = mark, passes
+
+    def _close_all(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        try:
+            if not self._is_cut:
+                await self._connect(reader, writer)
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()
+            self._writers.discard(writer)
+            self._tasks.discard(task)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, forth = await asyncio.open_connection(*self._target)
+        self._writers.add(forth)
+        try:
+            await asyncio.gather(self._pass_on(reader, forth), self._answer(back, writer))
+        finally:
+            forth.transport.abort()
+            self._writers.discard(forth)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 20):
+            await self._flowing.wait()
+            if self._mark and self._mark in data:
+                self._mark = b""
+                self.broken += 1
+                if not self._passes_marked:
+                    raise ConnectionError("broken on purpose")
+                self._loses_answer = True
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionError("closed")
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 20):
+            await self._flowing.wait()
+            if self._loses_answer:
+                self._loses_answer = False
+                raise ConnectionError("broken on purpose")
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionError("closed")

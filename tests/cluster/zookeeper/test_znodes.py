@@ -1,0 +1,111 @@
+"""Bytes from ZooKeeper: they are understood, or DamagedNode says why not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.cluster.topics import BrokerInfo, PartitionState, Topic
+from moldau.cluster.zookeeper import znodes
+from moldau.cluster.zookeeper.znodes import DamagedNode, Holder, Notice
+
+DECODERS: list[Callable[[bytes], Any]] = [
+    lambda data: znodes.decode_topic("/t", "t", data),
+    lambda data: znodes.decode_broker("/b", 1, data, 5),
+    lambda data: znodes.decode_configs("/c", data),
+    lambda data: znodes.decode_holder("/h", data),
+    lambda data: znodes.decode_notice("/n", data),
+    lambda data: znodes.decode_number("/x", data),
+    lambda data: znodes.decode_broker_id("/b", data.decode("utf-8", "replace")),
+    lambda data: znodes.decode_config_name("/b", data.decode("utf-8", "replace")),
+    lambda data: znodes.decode_topic_id("/d", data.decode("utf-8", "replace")),
+]
+
+TOPIC = Topic("t", uuid.UUID(int=7), (PartitionState((1, 2), (1,), 1, 3, (2,), (1,)),), {"a": "b"})
+SAMPLES = [
+    znodes.encode_topic(TOPIC),
+    znodes.encode_broker(BrokerInfo(1, "h", 9, "rack", 4, "f")),
+    znodes.encode_configs({"a": "b"}),
+    znodes.encode_holder(Holder(1, 2)),
+    znodes.encode_notice(Notice("c", 1, ("t",), brokers=True, configs=True)),
+    b"12",
+]
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["id", "name", "partitions", "configs", "host", "port", "epoch", "from"]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@st.composite
+def bent(draw: st.DrawFn) -> bytes:
+    """Something that was written by us, with a few bytes changed."""
+    data = bytearray(draw(st.sampled_from(SAMPLES)))
+    for _ in range(draw(st.integers(0, 3))):
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    return bytes(data)
+
+
+@given(st.binary(max_size=60) | json_values.map(lambda v: json.dumps(v).encode()) | bent())
+def test_whatever_the_bytes_are_they_are_understood_or_damaged(data: bytes) -> None:
+    for decode in DECODERS:
+        with contextlib.suppress(DamagedNode):
+            decode(data)
+
+
+def test_what_is_written_is_read_again() -> None:
+    assert znodes.decode_topic("/t", "t", SAMPLES[0]) == TOPIC
+    assert znodes.decode_broker("/b", 1, SAMPLES[1], 8) == BrokerInfo(1, "h", 9, "rack", 8, "f")
+    assert znodes.decode_configs("/c", SAMPLES[2]) == {"a": "b"}
+    assert znodes.decode_holder("/h", SAMPLES[3]) == Holder(1, 2)
+    notice = znodes.decode_notice("/n", SAMPLES[4])
+    assert notice == Notice("c", 1, ("t",), brokers=True, configs=True)
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        [],
+        [[[], [], -1]],
+        [[[1, 1], [1], 1]],
+        [[[1], [1, 2], 1]],
+    ],
+)
+def test_a_topic_that_could_not_be_served_is_damaged(partitions: list[object]) -> None:
+    data = json.dumps({"name": "t", "id": str(TOPIC.id), "partitions": partitions}).encode()
+    with pytest.raises(DamagedNode):
+        znodes.decode_topic("/t", "t", data)
+
+
+def test_a_topic_under_another_name_is_damaged() -> None:
+    with pytest.raises(DamagedNode, match="holds the topic 't'"):
+        znodes.decode_topic("/u", "u", SAMPLES[0])
+
+
+@pytest.mark.parametrize(
+    ("connect", "hosts", "chroot"),
+    [
+        ("a:1", "a:1", ""),
+        ("a:1,b:2/", "a:1,b:2", ""),
+        ("a:1,b:2/x//y/", "a:1,b:2", "/x/y"),
+    ],
+)
+def test_a_connect_string_is_hosts_and_a_chroot(connect: str, hosts: str, chroot: str) -> None:
+    assert znodes.split_connect(connect) == (hosts, chroot)
