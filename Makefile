@@ -7,9 +7,9 @@ PYTHON  ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV    := .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
-SOURCES := $(shell find src -name __pycache__ -prune -o -print) pyproject.toml README.md LICENSE
+SOURCES := $(shell find src examples -name __pycache__ -prune -o -print) pyproject.toml README.md LICENSE
 
-.PHONY: help install test lint format docs demo bench torture clean
+.PHONY: help install test lint format docs demo bench bench-kafka conformance torture clean
 .DELETE_ON_ERROR:
 
 help:
@@ -17,9 +17,12 @@ help:
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make docs    write the generated tables of docs/ anew"
-	@echo "make demo    a broker, a group that shares the work, and a take-over, live"
+	@echo "make demo    the whole way, live: a broker, a group, and a Spark pipeline that proves itself"
 	@echo "make bench   the measurements of bench/, printed as a table"
-	@echo "make torture kill a broker many times and check what it promised"
+	@echo "make bench-kafka   the same load on Moldau and on Apache Kafka, into bench/KAFKA.md"
+	@echo "make conformance   the same requests to Moldau and to Apache Kafka, every difference listed"
+	@echo "make torture kill a broker many times and check what it promised; the same for a cluster"
+	@echo "             with TORTURE_ARGS=cluster"
 	@echo "make clean   remove .venv and caches"
 
 install: $(VENV)/.package
@@ -39,17 +42,25 @@ format: $(VENV)/.dependencies
 docs: $(VENV)/.package
 	$(BIN)/python docs/generate.py
 
-demo: $(VENV)/.package
-	@$(BIN)/moldau demo
+demo: $(VENV)/.package $(VENV)/.spark
+	@$(BIN)/moldau demo $(DEMO_ARGS)
 
 bench: $(VENV)/.package
 	@$(BIN)/moldau bench $(BENCH_ARGS)
 
-torture: $(VENV)/.package
+# Both fetch Apache Kafka with Maven, and end with status 75 and a sentence where they cannot.
+bench-kafka: $(VENV)/.package $(VENV)/.spark $(VENV)/.plots
+	@$(BIN)/python -m bench.kafka $(BENCH_ARGS)
+
+conformance: $(VENV)/.package
+	@$(BIN)/python -m conformance $(CONFORMANCE_ARGS)
+
+# A cluster needs ZooKeeper, which comes with Spark.
+torture: $(VENV)/.package $(if $(findstring cluster,$(TORTURE_ARGS)),$(VENV)/.spark)
 	@$(BIN)/python -m tests.torture $(TORTURE_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Moldau needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
@@ -63,12 +74,18 @@ $(VENV)/.dependencies: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) install -r $(VENV)/requirements.txt -c constraints.txt
 	@touch $@
 
-# Only tests and types need the pipeline's packages, which are large.
+# Only the demo, tests and types need the pipeline's packages, which are large.
 $(VENV)/.spark: $(VENV)/.dependencies
-	@echo "Installing Spark for the tests (a minute, once)"
+	@echo "Installing Spark (a minute, once)"
 	@$(BIN)/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 		print(*p['optional-dependencies']['spark'], sep='\n')" > $(VENV)/spark.txt
 	@$(PIP) install -r $(VENV)/spark.txt -c constraints.txt
+	@touch $@
+
+$(VENV)/.plots: $(VENV)/.dependencies
+	@$(BIN)/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+		print(*p['optional-dependencies']['bench'], sep='\n')" > $(VENV)/plots.txt
+	@$(PIP) install -r $(VENV)/plots.txt -c constraints.txt
 	@touch $@
 
 $(VENV)/.package: $(SOURCES) $(VENV)/.dependencies

@@ -1,18 +1,22 @@
 """Documentation that cannot rot: its commands are run, its tables are derived.
 
 In a `console` block a line with `$ ` is a command, and what follows is what it prints; `...` stands
-for anything. The blocks of a page are run in order, in one folder. `moldau broker` is started in
-the background, on a free port that all later commands of the page use.
+for anything. The blocks of a page are run in order, in one folder. `moldau broker` and `moldau up`
+are started in the background, on free ports that all later commands of the page use.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
-DOCUMENTED_ADDRESS = "127.0.0.1:9092"
+DOCUMENTED_PORT = 9092
 # These need a network or a clone of their own.
 NOT_RUN = ("pip install", "make ")
 
@@ -61,7 +65,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.address = DOCUMENTED_ADDRESS
+        self.address = f"127.0.0.1:{DOCUMENTED_PORT}"
         self.brokers: list[subprocess.Popen[str]] = []
         bin_folder = Path(sys.executable).parent
         self.environment = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
@@ -69,7 +73,9 @@ class Shell:
 
     def run(self, command: str) -> str:
         if command.startswith("moldau broker"):
-            return self._start_broker(command)
+            return self._start(f"{command} --listen 127.0.0.1:0")
+        if command.startswith("moldau up"):
+            return self._start(f"{command} --port {free_port_as_long_as_usual()}")
         ended = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             cwd=self.folder,
@@ -80,11 +86,11 @@ class Shell:
             check=False,
         )
         assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
-        return ended.stdout.replace(self.address, DOCUMENTED_ADDRESS)
+        return self._as_documented(ended.stdout)
 
-    def _start_broker(self, command: str) -> str:
+    def _start(self, command: str) -> str:
         process = subprocess.Popen(
-            ["bash", "-c", f"exec {command} --listen 127.0.0.1:0"],
+            ["bash", "-c", f"exec {command}"],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -95,13 +101,32 @@ class Shell:
         ready = process.stdout.readline()
         self.address = ready.strip().rpartition(" ")[2]
         self.environment["MOLDAU_BOOTSTRAP"] = self.address
-        return ready.replace(self.address, DOCUMENTED_ADDRESS)
+        return self._as_documented(ready)
+
+    def _as_documented(self, printed: str) -> str:
+        """What is printed when the first broker has its usual port, and the others the next."""
+        for number, address in enumerate(self.address.split(",")):
+            printed = printed.replace(address, f"127.0.0.1:{DOCUMENTED_PORT + number}")
+        return printed
 
     def close(self) -> None:
         for process in self.brokers:
             process.terminate()
-            process.communicate(timeout=20)
+            process.communicate(timeout=50)
             assert process.returncode == 0
+
+
+def free_port_as_long_as_usual() -> int:
+    """The first of some free ports in a row; four digits, so that tables look as they should."""
+    for port in random.sample(range(2000, 9000, 10), 700):
+        with ExitStack() as stack:
+            try:
+                for each in range(port, port + 10):
+                    stack.enter_context(socket.create_server(("127.0.0.1", each)))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("there are no ten free ports in a row")
 
 
 @pytest.fixture
@@ -116,8 +141,11 @@ def matches(expected: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed, re.DOTALL) is not None
 
 
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_sessions_and_programs_of_a_page_do_what_it_shows(page: Path, shell: Shell) -> None:
+    if find_spec("pyspark") is None and "moldau up" in page.read_text("utf-8"):
+        pytest.skip("no clusters without pyspark, which brings ZooKeeper")
     for number, step in enumerate(steps_of(page)):
         if isinstance(step, Command):
             printed = shell.run(step.text)

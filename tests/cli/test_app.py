@@ -1,4 +1,4 @@
-"""The command as a whole: version, colours, completion, the demo."""
+"""The command as a whole: version, colours, completion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pty
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -122,23 +121,3 @@ def test_a_progress_bar_appears_only_when_work_is_long(
     with ProgressBar("Working", 10, enabled=False) as bar:
         bar.update(5)
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.timeout(120)
-def test_the_demo_tells_its_story_and_leaves_nothing(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert main(["demo"]) == 0
-    told = capfd.readouterr().out
-    assert "orders: 12 messages delivered" in told
-    assert "kitchen: stable, 3 members, 0 messages and 0 s behind" in told
-    killed, lagging, taken_over = re.split("dies without a word|a sign of life", told)
-    assert "kitchen: stable, 3 members, 4 messages and" in lagging
-    for number in range(1, 37):
-        assert len(re.findall(rf"\[cook-\d\] \w+, order {number}:", told)) == 1
-    assert "cook-2" in killed
-    assert "[cook-2]" not in taken_over
-    assert "kitchen: stable, 2 members, 0 messages and 0 s behind" in taken_over
-    assert told.rstrip().endswith("Start your own with `moldau broker`.")
-    assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from moldau.testing import Broker
 from tests.spark.topics import (
+    Sent,
     delete_before,
     fresh_topic,
     numbered,
@@ -132,6 +133,29 @@ def test_deleted_records_fail_the_query_or_are_left_out(
         load(spark, moldau_session_broker, **from_start).count()
     lenient = load(spark, moldau_session_broker, failOnDataLoss="false", **from_start)
     assert values_of(lenient) == list(range(40, 100))
+
+
+@pytest.mark.moldau({"log.cleaner.backoff.ms": 20})
+def test_what_compaction_left_is_read_and_its_gaps_are_no_loss(
+    spark: SparkSession, moldau_broker: Broker
+) -> None:
+    topic = fresh_topic(
+        moldau_broker,
+        cleanup_policy="compact",
+        segment_bytes=5000,
+        min_cleanable_dirty_ratio="0.01",
+    )
+    records: list[Sent] = [(b"key-%d" % (n % 10), b"%d" % n, []) for n in range(1000)]
+    produce(moldau_broker, topic, records, per_batch=20)
+    deadline = time.monotonic() + 60
+    while len(read_by_librdkafka(moldau_broker, topic)) > 500:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    # What is cleaned while it is read may still be there for one reader and gone for the other.
+    rows = rows_of(load(spark, moldau_broker, subscribe=topic, minPartitions="5"))
+    kept = {row["key"]: row["value"] for row in rows}
+    assert kept == {b"key-%d" % (n % 10): b"%d" % n for n in range(990, 1000)}
+    assert {row["offset"] for row in rows} < set(range(1000))
 
 
 def test_a_restart_of_the_broker_in_the_middle_of_a_task_is_survived(

@@ -71,7 +71,11 @@ class TestOnSpark:
             (rows, {"topic": "nowhere"}, "topic 'nowhere' cannot be written"),
             (long, {"topic": topic}, "were not written: Broker: Message size too large"),
             (unsent, {}, "null for its topic"),
-            (rows, {"topic": topic, "kafka.linger": "1"}, "the producer refuses a setting"),
+            (
+                rows,
+                {"topic": topic, "kafka.linger": "1"},
+                "No such configuration property: \"linger\"; did you mean 'kafka.linger.ms'?",
+            ),
         ):
             with pytest.raises(PySparkException) as caught:
                 save(frame, moldau_broker, **options)
@@ -106,7 +110,10 @@ def test_what_cannot_be_written_is_refused_before_anything_is(
 
 def test_settings_of_javas_producer_have_their_names() -> None:
     given = {"kafka.buffer.memory": "1048576", "kafka.max.request.size": "7", "kafka.acks": "all"}
+    given |= {"kafka.send.buffer.bytes": "9", "kafka.max.block.ms": "1", "includeHeaders": "true"}
     settings = dict(parse("value string", topic="t", **given).producer)
+    assert settings["socket.send.buffer.bytes"] == "9"
+    assert "max.block.ms" not in settings
     assert settings["queue.buffering.max.kbytes"] == "1024"
     assert (settings["message.max.bytes"], settings["acks"]) == ("7", "all")
     assert settings["enable.idempotence"] == "true"

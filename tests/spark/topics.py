@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
@@ -20,6 +20,13 @@ _names = itertools.count()
 
 # key, value, headers
 Sent = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]
+
+
+class Reachable(Protocol):
+    """Ours, or any other that speaks the protocol."""
+
+    @property
+    def bootstrap(self) -> str: ...
 
 
 def fresh_topic(broker: Broker, partitions: int = 1, **configs: str | int) -> str:
@@ -41,7 +48,7 @@ def varied(count: int) -> list[Sent]:
 
 
 def produce(
-    broker: Broker,
+    broker: Reachable,
     topic: str,
     records: Iterable[Sent],
     *,
@@ -74,7 +81,7 @@ def numbered(first: int, count: int) -> list[Sent]:
     return [(None, b"%d" % number, []) for number in range(first, first + count)]
 
 
-def read_by_librdkafka(broker: Broker, topic: str, partitions: int = 1) -> list[dict[str, Any]]:
+def read_by_librdkafka(broker: Reachable, topic: str, partitions: int = 1) -> list[dict[str, Any]]:
     """All records of a topic in the form of the source's rows, by partition and offset."""
     consumer = Consumer(
         {

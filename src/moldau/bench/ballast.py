@@ -13,7 +13,7 @@ keeps its memory it changes nothing.
 Commands on standard input, each answered with `done` but for `follow`:
 
     fill BYTES    hold that much, touched
-    follow PID    let go as fast as PID writes, until the next command
+    follow PID... let go as fast as these write, files or sockets, until the next command
     rest          stop following
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 import mmap
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,11 +44,11 @@ class Ballast:
         self._child = children.start([sys.executable, "-m", "moldau.bench.ballast"])
 
     @contextmanager
-    def under(self, pid: int, wanted: int) -> Iterator[None]:
-        """Have `wanted` bytes of warm memory ready for what `pid` writes inside the block."""
+    def under(self, wanted: int, *pids: int) -> Iterator[None]:
+        """Have `wanted` bytes of warm memory ready for what `pids` write inside the block."""
         self._child.say(f"fill {min(wanted + LEAD_BYTES, _available() // 2)}")
         self._child.line(_FILL_TIMEOUT_S)
-        self._child.say(f"follow {pid}")
+        self._child.say(f"follow {' '.join(map(str, pids))}")
         yield
         self._child.say("rest")
         self._child.line(_FILL_TIMEOUT_S)
@@ -82,12 +82,14 @@ def _available() -> int:
     return 0
 
 
-def _written_by(pid: int) -> int:
-    """Bytes that a process has passed to write calls (wchar)."""
-    for line in Path(f"/proc/{pid}/io").read_text().splitlines():
-        if line.startswith("wchar:"):
-            return int(line.split()[1])
-    return 0
+def _written_by(pids: Iterable[int]) -> int:
+    """Bytes that processes have passed to write calls (wchar)."""
+    written = 0
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+            if line.startswith("wchar:"):
+                written += int(line.split()[1])
+    return written
 
 
 def _answer() -> None:
@@ -97,14 +99,15 @@ def _answer() -> None:
 
 def main() -> None:
     held: _Held | None = None
-    followed, start = 0, 0
+    followed: list[int] = []
+    start = 0
     while True:
         ready, _, _ = select.select([sys.stdin], [], [], _INTERVAL_S if followed else None)
         if held is not None and followed:
             try:
                 held.let_go(_written_by(followed) - start + LEAD_BYTES)
             except OSError:
-                followed = 0
+                followed = []
         if not ready:
             continue
         words = sys.stdin.readline().split()
@@ -114,10 +117,11 @@ def main() -> None:
                     held.close()
                 held = _Held(int(size))
                 _answer()
-            case ["follow", pid]:
-                followed, start = int(pid), _written_by(int(pid))
+            case ["follow", *pids]:
+                followed = [int(pid) for pid in pids]
+                start = _written_by(followed)
             case ["rest"]:
-                followed = 0
+                followed = []
                 _answer()
             case _:
                 return

@@ -78,14 +78,14 @@ class Child:
     def log_tail(self) -> str:
         return self._log.read_text(errors="replace")[-_LOG_TAIL:]
 
-    def end(self, timeout_s: float) -> None:
-        """Ask it to end (SIGTERM) and wait until it has."""
+    def end(self, timeout_s: float, expected: tuple[int, ...] = (0,)) -> None:
+        """Ask it to end (SIGTERM) and wait until it has, with one of the `expected` statuses."""
         self._process.terminate()
         try:
             status = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise BenchFailed(f"{self._words[0]} still runs {timeout_s} s after SIGTERM") from None
-        if status != 0:
+        if status not in expected:
             raise BenchFailed(f"{self._words[0]} ended with {status}:\n{self.log_tail()}")
 
     def stop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -32,3 +33,23 @@ def memory_mib(pid: int) -> tuple[float, float]:
     )
     now, highest = (int(fields[name].split()[0]) * 1024 / _MIB for name in ("VmRSS", "VmHWM"))
     return now, highest
+
+
+def tree_cpu_seconds() -> float:
+    """The same of this process and all that descend from it and still run."""
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    total, waiting = 0.0, [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        waiting += parents.get(pid, ())
+        try:
+            total += cpu_seconds(pid)
+        except OSError:
+            continue
+    return total

@@ -36,6 +36,17 @@ class Scale:
     group_members: int
     rebalances: int
     client_messages: int
+    cluster_bytes: int
+    cluster_partitions: int
+    cluster_topics: int
+    failovers: int
+    decode_rows: int
+    spark_bytes: int
+    spark_sizes: tuple[int, ...]
+    spark_spreads: tuple[int, ...]
+    spark_sink_rows: int
+    spark_latency_messages: int
+    spark_memory_rows: tuple[int, int]
 
 
 FULL = Scale(
@@ -64,6 +75,17 @@ FULL = Scale(
     group_members=50,
     rebalances=10,
     client_messages=2_000_000,
+    cluster_bytes=GB,
+    cluster_partitions=5000,
+    cluster_topics=1000,
+    failovers=5,
+    decode_rows=20_000_000,
+    spark_bytes=GB,
+    spark_sizes=(100, 1024),
+    spark_spreads=(1, 10, 100),
+    spark_sink_rows=2_000_000,
+    spark_latency_messages=20_000,
+    spark_memory_rows=(1_000_000, 10_000_000),
 )
 QUICK = Scale(
     name="quick",
@@ -91,6 +113,17 @@ QUICK = Scale(
     group_members=50,
     rebalances=5,
     client_messages=500_000,
+    cluster_bytes=GB // 4,
+    cluster_partitions=5000,
+    cluster_topics=1000,
+    failovers=3,
+    decode_rows=5_000_000,
+    spark_bytes=GB // 4,
+    spark_sizes=(100, 1024),
+    spark_spreads=(1, 10, 100),
+    spark_sink_rows=300_000,
+    spark_latency_messages=5000,
+    spark_memory_rows=(250_000, 2_500_000),
 )
 TINY = Scale(
     name="tiny",
@@ -118,4 +151,15 @@ TINY = Scale(
     group_members=5,
     rebalances=1,
     client_messages=5000,
+    cluster_bytes=2_000_000,
+    cluster_partitions=40,
+    cluster_topics=10,
+    failovers=1,
+    decode_rows=20_000,
+    spark_bytes=2_000_000,
+    spark_sizes=(100,),
+    spark_spreads=(1, 10),
+    spark_sink_rows=5000,
+    spark_latency_messages=300,
+    spark_memory_rows=(5000, 20_000),
 )

@@ -23,6 +23,7 @@ class Produce(msgspec.Struct, frozen=True, tag=True):
     per_turn: int = 10_000
     batch_messages: int = 10_000
     warm_up: int = 0
+    acks: int = 1
 
 
 class Consume(msgspec.Struct, frozen=True, tag=True):
@@ -196,6 +197,44 @@ class ByteFlow(msgspec.Struct, frozen=True):
     bytes_per_s: float
 
 
+class SparkServer(msgspec.Struct, frozen=True, tag=True):
+    """Start a local Spark with that many slots, then take jobs on standard input, one a line.
+
+    Prints `ready`, then one line for each job; the jobs are those of `load.spark_jobs`. Spark's
+    scratch files and what jobs write lie under `folder`.
+    """
+
+    slots: int
+    folder: str
+
+
+class DecodeAlone(msgspec.Struct, frozen=True, tag=True):
+    """Decode record batches of `size` byte messages to Arrow, one buffer over and over.
+
+    All columns of the source, with CRCs checked; at least `rows` rows.
+    """
+
+    size: int
+    rows: int
+
+
+class ReadAlone(msgspec.Struct, frozen=True, tag=True):
+    """Do what a task of the Spark source does for the first `rows` offsets, without Spark."""
+
+    bootstrap: str
+    topic: str
+    rows: int
+
+
+class RowFlow(msgspec.Struct, frozen=True):
+    """Rows that went by; `cpu_s` of all processes on the reading side, `memory_mib` at its most."""
+
+    rows: int
+    seconds: float
+    cpu_s: float
+    memory_mib: float = 0.0
+
+
 Task = (
     Produce
     | Consume
@@ -209,4 +248,7 @@ Task = (
     | ConsumeStamped
     | ClientProgram
     | Loopback
+    | SparkServer
+    | DecodeAlone
+    | ReadAlone
 )

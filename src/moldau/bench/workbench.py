@@ -79,13 +79,20 @@ class Workbench:
 
     def produce(self, task: Produce) -> Flow:
         """Run `task` with warm memory for all that it produces, where the scale asks for it."""
-        if not self.scale.warm_memory:
+        messages = task.count + task.warm_up
+        with self.warm_memory(messages * (task.size + _RECORD_OVERHEAD), task.broker_pid):
             return self.children.run(task, Flow)
+
+    @contextmanager
+    def warm_memory(self, wanted: int, *pids: int) -> Iterator[None]:
+        """So many bytes for what `pids` write inside the block, where the scale asks for it."""
+        if not self.scale.warm_memory:
+            yield
+            return
         if self._ballast is None:
             self._ballast = Ballast(self.children)
-        messages = task.count + task.warm_up
-        with self._ballast.under(task.broker_pid, messages * (task.size + _RECORD_OVERHEAD)):
-            return self.children.run(task, Flow)
+        with self._ballast.under(wanted, *pids):
+            yield
 
     def new_topic(self) -> str:
         """A name not used before in this run."""

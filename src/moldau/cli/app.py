@@ -9,7 +9,19 @@ import typer
 from typer.core import TyperGroup
 
 from moldau import __version__
-from moldau.cli import bench, consume, demo, doctor, groups, log, produce, topics
+from moldau.cli import (
+    bench,
+    cluster,
+    consume,
+    demo,
+    doctor,
+    groups,
+    log,
+    pipeline,
+    produce,
+    topics,
+    up,
+)
 from moldau.cli.broker import Flags, run_broker
 from moldau.cli.output import Failure, leave_stdout, show_failure
 
@@ -17,7 +29,20 @@ from moldau.cli.output import Failure, leave_stdout, show_failure
 class InOrder(TyperGroup):
     """Lists the commands in the order that a newcomer needs them."""
 
-    ORDER = ("broker", "topics", "produce", "consume", "groups", "log", "doctor", "demo", "bench")
+    ORDER = (
+        "broker",
+        "up",
+        "cluster",
+        "topics",
+        "produce",
+        "consume",
+        "groups",
+        "pipeline",
+        "log",
+        "doctor",
+        "demo",
+        "bench",
+    )
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return sorted(self.commands, key=self.ORDER.index)
@@ -74,7 +99,11 @@ def broker(
         str | None, typer.Option(metavar="N", help="This broker's id; 0 if not given.")
     ] = None,
     zookeeper: Annotated[
-        str | None, typer.Option(metavar="HOSTS", help="For clusters, which are to come.")
+        str | None,
+        typer.Option(
+            metavar="HOSTS",
+            help="ZooKeeper of the cluster to join, HOST:PORT,...[/CHROOT]; else a broker alone.",
+        ),
     ] = None,
     config: Annotated[
         str | None,
@@ -103,10 +132,13 @@ def broker(
     raise typer.Exit(run_broker(flags))
 
 
+app.command()(up.up)
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(log.app, name="log")
 app.command()(doctor.doctor)
 app.command()(demo.demo)

@@ -15,6 +15,7 @@ from moldau.cli.group_view import group_as_json, lines_of, or_dash, summary
 from moldau.cli.lag import look, state_of
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, complete_topics
 from moldau.cli.output import Failure, console, show, show_json, show_table
+from moldau.cli.prompt import confirm
 from moldau.cli.reset import Kind, Move, Place, Target, parse_target, plan
 from moldau.cli.stopping import stopping
 
@@ -146,7 +147,7 @@ def reset(
         if not as_json:
             _show_plan(moves)
         count = f"{len(moves)} partition{'s' if len(moves) != 1 else ''}"
-        _confirm(f"Move {count} of group {group}?", yes)
+        confirm(f"Move {count} of group {group}?", yes)
         admin.set_group_offsets(group, {move.place: move.new for move in moves})
     if as_json:
         show_json({"group": group, "partitions": [_move_as_json(move) for move in moves]})
@@ -173,7 +174,7 @@ def delete(
                 raise Failure(f"there is no group {group}", "see `moldau groups list`")
             _require_empty(admin, group, "it can be deleted")
         if chosen:
-            _confirm(f"Delete {', '.join(chosen)} and the offsets committed there?", yes)
+            confirm(f"Delete {', '.join(chosen)} and the offsets committed there?", yes)
         for group in chosen:
             admin.delete_group(group)
             if not as_json:
@@ -292,17 +293,3 @@ def _show_plan(moves: list[Move]) -> None:
 def _move_as_json(move: Move) -> dict[str, Any]:
     topic, partition = move.place
     return {"topic": topic, "partition": partition, "before": move.now, "committed": move.new}
-
-
-def _confirm(question: str, yes: bool) -> None:
-    """Go on only if the person agrees; without an answer nothing happens."""
-    if yes:
-        return
-    sys.stdout.flush()
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    reply = sys.stdin.readline()
-    if not reply.endswith("\n"):
-        print(file=sys.stderr)
-    if reply.strip().lower() not in ("y", "yes"):
-        advice = "" if reply else "to do it without being asked, add --yes"
-        raise Failure("nothing was changed", advice)

@@ -1,7 +1,8 @@
 """Messages: as they are sent, as sets, and as they are read.
 
 These are msgspec structs because one is made per message on the hot paths: a struct is built in C,
-several times faster than a class with an `__init__`.
+several times faster than a class with an `__init__`. The collector need not look at them: a message
+that contains itself makes no sense to anybody.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Headers = dict[str, HeaderValue] | list[tuple[str, HeaderValue]]
 Timestamp = int | datetime
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """A message to send. Without a partition, the key decides; without a timestamp, it is now."""
 
     value: Any = None
@@ -33,7 +34,7 @@ class Message(msgspec.Struct, frozen=True):
         return self.value
 
 
-class ProducerRecord(msgspec.Struct, frozen=True):
+class ProducerRecord(msgspec.Struct, frozen=True, gc=False):
     """A message together with the topic it goes to."""
 
     topic: str

@@ -11,7 +11,30 @@ it. Nothing here imports pyspark before it is needed, so the error for want of i
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from moldau.spark.errors import DataLoss, OptionError, ReadStalled, WriteFailed
 from moldau.spark.spark_session import SparkMissing, session
 
-__all__ = ["DataLoss", "OptionError", "ReadStalled", "SparkMissing", "WriteFailed", "session"]
+if TYPE_CHECKING:
+    from moldau.spark.pipeline import Pipeline, PipelineError
+
+__all__ = [
+    "DataLoss",
+    "OptionError",
+    "Pipeline",
+    "PipelineError",
+    "ReadStalled",
+    "SparkMissing",
+    "WriteFailed",
+    "session",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Every worker of Spark imports this package, and has no use for pipelines.
+    if name in ("Pipeline", "PipelineError"):
+        from moldau.spark import pipeline
+
+        return getattr(pipeline, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

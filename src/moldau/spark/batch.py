@@ -34,7 +34,9 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from moldau.spark.reading import read_range
+        from moldau.spark.worker import settle
 
+        settle()
         # Spark makes a partition of its own where there is none to read.
         if not isinstance(partition, OffsetRange):
             return iter(())

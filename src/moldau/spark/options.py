@@ -14,10 +14,18 @@ _DURATION = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
 _MILLISECONDS = {"us": 0.001, "ms": 1, "s": 1e3, "m": 6e4, "min": 6e4, "h": 3.6e6, "d": 8.64e7}
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'that'?`, or nothing when no known name is near."""
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), names, 1, 0.6)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
+
+
 class Options:
     """The options of one query, of which only `known` ones may be given.
 
-    `refused` has reasons for names that Spark's Kafka source knows and this one does not take.
+    `refused` has reasons for names that Spark's Kafka source knows and this one does not take; a
+    name there that ends with a dot stands for all that begin with it.
     """
 
     def __init__(
@@ -31,9 +39,10 @@ class Options:
                 proper, reason = reasons[name]
                 raise OptionError(f"the option {proper!r} is not supported: {reason}")
             if name not in names:
-                near = difflib.get_close_matches(name, names, 1, 0.6)
-                hint = f"; did you mean {names[near[0]]!r}?" if near else ""
-                raise OptionError(f"there is no option {name!r}{hint}")
+                for start, (_, reason) in reasons.items():
+                    if start.endswith(".") and name.startswith(start):
+                        raise OptionError(f"the option {name!r} is not supported: {reason}")
+                raise OptionError(f"there is no option {name!r}{nearest(name, names.values())}")
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values

@@ -14,7 +14,8 @@ from pyspark.sql.datasource import (
 )
 
 from moldau.spark.errors import OptionError, WriteFailed
-from moldau.spark.sink_options import SinkOptions
+from moldau.spark.sink_options import SinkOptions, meant
+from moldau.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +66,8 @@ class Outlet:
         try:
             self._producer = Producer(dict(settings), logger=_quiet())
         except KafkaException as problem:
-            raise OptionError(f"the producer refuses a setting: {problem.args[0].str()}") from None
+            why = problem.args[0].str()
+            raise OptionError(f"the producer refuses a setting: {why}{meant(why)}") from None
 
     def check(self, topic: str) -> None:
         """Once per topic: is it there, and does anybody answer? WriteFailed in seconds if not."""
@@ -124,6 +126,7 @@ class Outlet:
 
 def write_records(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
     """Everything in `batches` is acknowledged when this returns."""
+    settle()
     key = (os.getpid(), options)
     outlet = _producers.pop(key, None) or Outlet(dict(options.producer))
     records = 0

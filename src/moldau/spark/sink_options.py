@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,9 +18,10 @@ from pyspark.sql.types import (
 
 from moldau.peer.view import parse_bootstrap
 from moldau.spark.errors import OptionError
-from moldau.spark.options import BOOTSTRAP, Options
+from moldau.spark.options import BOOTSTRAP, Options, nearest
 
-KNOWN = ("topic", BOOTSTRAP)
+# Headers are written whenever there is a column of them, with that option or without.
+KNOWN = ("topic", BOOTSTRAP, "includeHeaders")
 # What Spark itself puts among the options of a streaming sink.
 OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 
@@ -34,7 +36,50 @@ REFUSED = {
 }
 
 # Kafka's names for settings that librdkafka has under another name.
-_TRANSLATED = {"max.request.size": "message.max.bytes"}
+_TRANSLATED = {
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+}
+# Settings of Java's producer that tune what librdkafka does without. A full queue makes a task
+# wait, for as long as records are still being delivered.
+_WITHOUT_EFFECT = (
+    "auto.include.jmx.reporter",
+    "enable.metrics.push",
+    "max.block.ms",
+    "metadata.max.idle.ms",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy",
+    "metric.reporters",
+    "metrics.num.samples",
+    "metrics.recording.level",
+    "metrics.sample.window.ms",
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms",
+    "socket.connection.setup.timeout.max.ms",
+)
+# What people set on producers, for a hint when one of them is misspelt.
+_USUAL = (
+    "acks",
+    "batch.size",
+    "buffer.memory",
+    "client.id",
+    "compression.type",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "linger.ms",
+    "max.in.flight.requests.per.connection",
+    "max.request.size",
+    "partitioner",
+    "request.timeout.ms",
+    "retries",
+    "retry.backoff.ms",
+    "sasl.mechanism",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "ssl.ca.location",
+)
 
 _HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -91,7 +136,17 @@ def _producer_settings(options: Options) -> dict[str, str | bool]:
     if memory is not None:
         settings["queue.buffering.max.kbytes"] = str(memory // 1024)
         del given["buffer.memory"]
+    for name in _WITHOUT_EFFECT:
+        given.pop(name, None)
     return settings | {_TRANSLATED.get(name, name): value for name, value in given.items()}
+
+
+def meant(refusal: str) -> str:
+    """A hint at the setting that was meant by the one that librdkafka says it does not know."""
+    found = re.search(r'No such configuration property: "([^"]+)"', refusal)
+    if found is None:
+        return ""
+    return nearest(f"kafka.{found[1]}", (f"kafka.{name}" for name in _USUAL))
 
 
 def _check_columns(schema: StructType, topic: str | None) -> None:

@@ -49,16 +49,32 @@ CLIENT = (
 # nothing and changes no result, so a job that has them need not be edited.
 WITHOUT_EFFECT = (
     "kafka.allow.auto.create.topics",
+    "kafka.auto.include.jmx.reporter",
+    "kafka.client.dns.lookup",
+    "kafka.client.rack",
     "kafka.connections.max.idle.ms",
+    "kafka.enable.metrics.push",
+    "kafka.exclude.internal.topics",
+    "kafka.group.instance.id",
+    "kafka.group.protocol",
+    "kafka.group.remote.assignor",
     "kafka.heartbeat.interval.ms",
     "kafka.max.poll.interval.ms",
     "kafka.max.poll.records",
     "kafka.metadata.max.age.ms",
+    "kafka.metadata.recovery.rebootstrap.trigger.ms",
+    "kafka.metadata.recovery.strategy",
+    "kafka.metric.reporters",
+    "kafka.metrics.num.samples",
+    "kafka.metrics.recording.level",
+    "kafka.metrics.sample.window.ms",
+    "kafka.partition.assignment.strategy",
     "kafka.receive.buffer.bytes",
     "kafka.reconnect.backoff.max.ms",
     "kafka.reconnect.backoff.ms",
     "kafka.send.buffer.bytes",
     "kafka.session.timeout.ms",
+    "kafka.socket.connection.setup.timeout.max.ms",
 )
 
 KNOWN = (
@@ -81,6 +97,7 @@ KNOWN = (
 _NO_GROUP = "the source joins no group; to have its progress committed, name one in 'commitGroup'"
 _BYTES = "keys and values are bytes; decode them with DataFrame operations"
 _RETRIES = "retrying is bounded by 'kafka.default.api.timeout.ms'"
+_PLAINTEXT = "the source speaks to brokers without TLS or authentication"
 REFUSED = {
     "groupIdPrefix": _NO_GROUP,
     "kafka.group.id": _NO_GROUP,
@@ -91,6 +108,9 @@ REFUSED = {
     "kafka.interceptor.classes": "it could change what is read",
     "fetchOffset.numRetries": _RETRIES,
     "fetchOffset.retryIntervalMs": _RETRIES,
+    "kafka.sasl.": _PLAINTEXT,
+    "kafka.ssl.": _PLAINTEXT,
+    "kafka.security.providers": _PLAINTEXT,
 }
 
 

@@ -32,8 +32,8 @@ def session(
     """A session with `format("moldau")`, made or found; `config` goes over all defaults.
 
     Without a `master` it is all the cores of this machine, or what spark-submit was told.
-    PYSPARK_PYTHON and JAVA_HOME are set in this process where they are not right: the source is
-    only found by workers whose Python has this package.
+    PYSPARK_PYTHON and JAVA_HOME are set in this process where they are not right. On a cluster this
+    package is sent to workers that lack it; what cannot be sent and is missing there is an error.
     """
     _require_packages()
     from pyspark.sql import SparkSession
@@ -58,7 +58,18 @@ def session(
         builder = builder.master(master)
     for name, value in (_defaults(is_local) | dict(config or {})).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    is_new = SparkSession.getActiveSession() is None
+    spark = builder.getOrCreate()
+    if not str(spark.sparkContext.master).startswith("local"):
+        from moldau.spark.shipping import ship
+
+        try:
+            ship(spark)
+        except BaseException:
+            if is_new:
+                spark.stop()
+            raise
+    return spark
 
 
 def _defaults(is_local: bool) -> dict[str, str]:
@@ -75,6 +86,7 @@ def _defaults(is_local: bool) -> dict[str, str]:
         "spark.ui.enabled": "false",
         # Spark's own default of 200 is for clusters: here it would be 200 tasks of nothing.
         "spark.sql.shuffle.partitions": str(max(cores, 2)),
+        "spark.python.daemon.module": "moldau.spark.worker_daemon",
     }
 
 

@@ -108,7 +108,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from moldau.spark.reading import read_range
+        from moldau.spark.worker import settle
 
+        settle()
         assert isinstance(partition, OffsetRange)
         return read_range(partition, self._read)
 

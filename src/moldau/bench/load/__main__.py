@@ -62,6 +62,18 @@ def run(task: tasks.Task) -> msgspec.Struct:
             from moldau.bench.load.loopback import loopback
 
             return loopback(task)
+        case tasks.SparkServer():
+            from moldau.bench.load.spark import serve
+
+            return serve(task)
+        case tasks.DecodeAlone():
+            from moldau.bench.load.spark_reading import decode_alone
+
+            return decode_alone(task)
+        case tasks.ReadAlone():
+            from moldau.bench.load.spark_reading import read_alone
+
+            return read_alone(task)
 
 
 def main() -> None:

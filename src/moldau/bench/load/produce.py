@@ -29,7 +29,7 @@ class Feeder:
             PRODUCER,
             {
                 "bootstrap.servers": task.bootstrap,
-                "acks": 1,
+                "acks": task.acks,
                 "linger.ms": 5,
                 "batch.size": 1_000_000,
                 "batch.num.messages": task.batch_messages,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from moldau.bench.measure.client import measure_client
+from moldau.bench.measure.cluster import measure_cluster
+from moldau.bench.measure.cluster_failover import measure_failover
 from moldau.bench.measure.cold_reads import measure_cold_reads
 from moldau.bench.measure.compaction import measure_compaction
 from moldau.bench.measure.flush import measure_flush
@@ -14,6 +16,7 @@ from moldau.bench.measure.log_size import measure_log_size
 from moldau.bench.measure.partitions import measure_partitions
 from moldau.bench.measure.recovery import measure_recovery
 from moldau.bench.measure.small_requests import measure_small_requests
+from moldau.bench.measure.spark import measure_decode, measure_spark
 from moldau.bench.measure.startup import measure_startup
 from moldau.bench.measure.throughput import measure_throughput
 from moldau.bench.results import Row
@@ -32,4 +35,8 @@ MEASUREMENTS: dict[str, Callable[[Workbench], Iterator[Row]]] = {
     "recovery": measure_recovery,
     "groups": measure_groups,
     "client": measure_client,
+    "cluster": measure_cluster,
+    "failover": measure_failover,
+    "decode": measure_decode,
+    "spark": measure_spark,
 }

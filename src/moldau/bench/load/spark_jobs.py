@@ -1,0 +1,55 @@
+"""What a Spark process of the bench is told to do, one job a line."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Result = Literal["count", "aggregation", "delta", "parquet"]
+RESULTS: tuple[Result, ...] = ("count", "aggregation", "delta", "parquet")
+
+
+class Read(msgspec.Struct, frozen=True, tag=True):
+    """Bring the `rows` of a topic to a result. With `is_ceiling`, ready-made rows like them."""
+
+    bootstrap: str
+    topic: str
+    rows: int
+    size: int
+    partitions: int
+    into: Result
+    is_ceiling: bool = False
+
+
+class Write(msgspec.Struct, frozen=True, tag=True):
+    """Write that many rows with keys to a topic."""
+
+    bootstrap: str
+    topic: str
+    rows: int
+    size: int
+
+
+class Follow(msgspec.Struct, frozen=True, tag=True):
+    """Follow a topic of stamped messages with a streaming query, and note how old each is.
+
+    They are in the hands of `foreachBatch` then or, with a `to_topic`, written there, where
+    somebody else looks at them. Prints `ready` when the query waits for messages.
+    """
+
+    bootstrap: str
+    topic: str
+    count: int
+    warm_up: int
+    to_topic: str = ""
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """Ages in seconds, and how long each micro-batch with rows took."""
+
+    ages_s: list[float]
+    batches_s: list[float]
+
+
+Job = Read | Write | Follow

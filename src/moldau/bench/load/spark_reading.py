@@ -1,0 +1,56 @@
+"""The reading side of the Spark source without Spark: what its own code costs."""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import replace
+
+from moldau.bench.frames import one_batch
+from moldau.bench.tasks import DecodeAlone, ReadAlone, RowFlow
+from moldau.peer.cluster import Cluster
+from moldau.spark.decode import Decoder, scan
+from moldau.spark.names import WITHOUT_HEADERS
+from moldau.spark.plan import look_up
+from moldau.spark.ranges import OffsetRange
+from moldau.spark.reading import read_range
+from moldau.spark.source_options import SourceOptions
+
+_BATCH_BYTES = 500_000
+# What one fetch brings.
+_BUFFER_BYTES = 8 << 20
+
+
+def decode_alone(task: DecodeAlone) -> RowFlow:
+    sent = one_batch(task.size, _BATCH_BYTES)
+    buffer = memoryview(sent * max(1, _BUFFER_BYTES // len(sent)))
+    decoder = Decoder(WITHOUT_HEADERS, "bench", 0)
+
+    def decode_once() -> int:
+        return sum(batch.num_rows for batch in decoder.decode(scan(buffer), 0, 1 << 62))
+
+    # Compiles, or loads what was compiled, and touches the memory that is used again.
+    decode_once()
+    rows = 0
+    started, cpu = time.monotonic(), time.process_time()
+    while rows < task.rows:
+        rows += decode_once()
+    return RowFlow(rows, time.monotonic() - started, time.process_time() - cpu)
+
+
+def read_alone(task: ReadAlone) -> RowFlow:
+    given = {"kafka.bootstrap.servers": task.bootstrap, "subscribe": task.topic}
+    settings = SourceOptions.parse(given).read
+    with Cluster(settings.bootstrap, settings.peer) as cluster:
+        ids = look_up(cluster, SourceOptions.parse(given).subscription).ids
+    whole = OffsetRange(task.topic, ids[task.topic], 0, 0, task.rows)
+    # Compiles, or loads what was compiled.
+    for _ in read_range(replace(whole, end=1), settings):
+        pass
+    rows = 0
+    started, cpu = time.monotonic(), time.process_time()
+    for batch in read_range(whole, settings):
+        rows += batch.num_rows
+    took, used = time.monotonic() - started, time.process_time() - cpu
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return RowFlow(rows, took, used, memory)

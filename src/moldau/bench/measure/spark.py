@@ -1,0 +1,328 @@
+"""Topics through Spark, beside a source that yields ready-made rows: what ours costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import msgspec
+
+from moldau.bench.broker import BrokerUnderTest
+from moldau.bench.child import Child
+from moldau.bench.errors import Unavailable
+from moldau.bench.load.spark_jobs import RESULTS, Follow, Followed, Job, Read, Write
+from moldau.bench.results import Figure, Row, Target, figure, percentile
+from moldau.bench.tasks import (
+    Ages,
+    ConsumeStamped,
+    DecodeAlone,
+    Produce,
+    ProduceStamped,
+    ReadAlone,
+    RowFlow,
+    SparkServer,
+)
+from moldau.bench.workbench import Workbench
+
+SMALL, LARGE = 100, 1024
+_LABELS = {SMALL: "100 B", LARGE: "1 KiB"}
+_PACKAGES = ("deltalake", "numba", "pyarrow", "pyspark")
+_START_WITHIN_S = 90
+_JOB_WITHIN_S = 600
+_SLOTS = 2
+# Half as many tasks again as slots would leave one of them idle in the end.
+_PARTITIONS = 4
+_RATE = 1000
+
+_OF_CEILING = Target(80, at_least=True)
+_DECODE = {SMALL: Target(5e6, at_least=True)}
+
+
+def require_spark() -> None:
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise Unavailable(f"{' and '.join(missing)} not installed: pip install 'moldau[spark]'")
+
+
+def measure_decode(bench: Workbench) -> Iterator[Row]:
+    require_spark()
+    for size in (SMALL, LARGE):
+        bench.say(f"decode at {_LABELS[size]}")
+        rows = max(1, bench.scale.decode_rows * SMALL // size)
+        flows = [bench.children.run(DecodeAlone(size, rows), RowFlow) for _ in _repeats(bench)]
+        figures = (
+            figure(
+                "rows, one core", "rows/s", [f.rows / f.cpu_s for f in flows], _DECODE.get(size)
+            ),
+            figure("payload, one core", "MB/s", [f.rows * size / f.cpu_s / 1e6 for f in flows]),
+        )
+        yield Row("decode", f"record batches to Arrow, {_LABELS[size]}", figures)
+    with bench.broker() as broker:
+        yield _task_memory(bench, broker)
+
+
+def _task_memory(bench: Workbench, broker: BrokerUnderTest) -> Row:
+    """A task's memory must not grow with what it reads."""
+    few, many = bench.scale.spark_memory_rows
+    topic, _ = _filled(bench, broker, many, LARGE, 1)
+    small: list[RowFlow] = []
+    large: list[RowFlow] = []
+    for sample in _repeats(bench):
+        bench.say(f"memory of a reading task: sample {sample + 1} of {bench.scale.repeats}")
+        for rows, flows in ((few, small), (many, large)):
+            flows.append(bench.children.run(ReadAlone(broker.bootstrap, topic, rows), RowFlow))
+    growth = [b.memory_mib / a.memory_mib for a, b in zip(small, large, strict=True)]
+    return Row(
+        "decode",
+        "one reading task, 1 KiB",
+        (
+            figure("rows", "rows/s", [f.rows / f.seconds for f in large]),
+            figure(f"memory, {few:,} rows", "MiB", [f.memory_mib for f in small]),
+            figure(f"memory, {many:,} rows", "MiB", [f.memory_mib for f in large]),
+            figure("large to small", "x", growth, Target(1.1)),
+        ),
+    )
+
+
+def measure_spark(bench: Workbench) -> Iterator[Row]:
+    require_spark()
+    with bench.broker() as broker:
+        bench.say("Spark with two slots: starting")
+        with _spark(bench, _SLOTS) as spark:
+            for size in bench.scale.spark_sizes:
+                yield from _against_ceiling(bench, broker, spark, size)
+            yield _sink(bench, broker, spark)
+            yield _latency(bench, broker, spark)
+            yield _latency(bench, broker, spark, to_topic=True)
+            yield _spreads(bench, broker, spark)
+            topic, rows = _filled(
+                bench, broker, bench.scale.spark_bytes // SMALL, SMALL, _PARTITIONS
+            )
+            job = Read(broker.bootstrap, topic, rows, SMALL, _PARTITIONS, "count")
+            two = _with_slots(bench, spark, job, _SLOTS)
+        bench.say("Spark with one slot: starting")
+        with _spark(bench, 1) as spark:
+            one = _with_slots(bench, spark, job, 1)
+        yield _scaling(one, two)
+
+
+class _Spark:
+    """A Spark process that takes jobs."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        child.line(_START_WITHIN_S)
+
+    def tell(self, job: Job) -> None:
+        self._child.say(msgspec.json.encode(job).decode())
+
+    def wait_ready(self) -> None:
+        self._child.line(_JOB_WITHIN_S)
+
+    def flow(self, job: Job) -> RowFlow:
+        self.tell(job)
+        return self._child.answer(RowFlow, _JOB_WITHIN_S)
+
+    def followed(self) -> Followed:
+        return self._child.answer(Followed, _JOB_WITHIN_S)
+
+    def end(self) -> None:
+        """Its last line comes when Spark's own processes are gone."""
+        self._child.close_input()
+        self._child.line(_START_WITHIN_S)
+
+
+@contextmanager
+def _spark(bench: Workbench, slots: int) -> Iterator[_Spark]:
+    child = bench.children.begin(SparkServer(slots, str(bench.folder)))
+    try:
+        spark = _Spark(child)
+        yield spark
+        spark.end()
+    finally:
+        child.stop()
+
+
+def _against_ceiling(
+    bench: Workbench, broker: BrokerUnderTest, spark: _Spark, size: int
+) -> Iterator[Row]:
+    topic, rows = _filled(bench, broker, bench.scale.spark_bytes // size, size, _PARTITIONS)
+    for result in RESULTS:
+        title = f"topic to {result}, {_LABELS[size]}"
+        ours: list[RowFlow] = []
+        ceiling: list[RowFlow] = []
+        job = Read(broker.bootstrap, topic, rows, size, _PARTITIONS, result)
+        ready_made = msgspec.structs.replace(job, is_ceiling=True)
+        _warm_up(bench, spark, ready_made, job)
+        for sample in _repeats(bench):
+            bench.say(f"{title}: sample {sample + 1} of {bench.scale.repeats}")
+            ceiling.append(spark.flow(ready_made))
+            ours.append(spark.flow(job))
+        shares = [100 * b.seconds / a.seconds for a, b in zip(ours, ceiling, strict=True)]
+        cpu_shares = [100 * b.cpu_s / a.cpu_s for a, b in zip(ours, ceiling, strict=True)]
+        yield Row(
+            "spark",
+            title,
+            (
+                *_rates(ours, size),
+                figure("ready-made rows", "rows/s", [f.rows / f.seconds for f in ceiling]),
+                figure("share of ready-made", "%", shares, _OF_CEILING),
+                figure("share of ready-made by CPU", "%", cpu_shares),
+                figure("CPU per row", "us", [f.cpu_s * 1e6 / f.rows for f in ours]),
+            ),
+        )
+    broker.delete_topic(topic)
+
+
+def _sink(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
+    topic = bench.new_topic()
+    broker.create_topic(topic, _PARTITIONS)
+    rows = bench.scale.spark_sink_rows
+    job = Write(broker.bootstrap, topic, rows, SMALL)
+    bench.say("rows to a topic")
+    warm_ups = _warm_up(bench, spark, job)
+    flows = [spark.flow(job) for _ in _repeats(bench)]
+    broker.expect_messages(topic, rows * (warm_ups + len(flows)), _PARTITIONS)
+    broker.delete_topic(topic)
+    cost = figure("CPU per row", "us", [f.cpu_s * 1e6 / f.rows for f in flows])
+    return Row("spark", "rows to a topic, 100 B", (*_rates(flows, SMALL), cost))
+
+
+def _latency(
+    bench: Workbench, broker: BrokerUnderTest, spark: _Spark, *, to_topic: bool = False
+) -> Row:
+    """From a producer, through a streaming query, to its driver or to a consumer behind it."""
+    count = bench.scale.spark_latency_messages
+    warm_up = count // 5
+    where = "a topic" if to_topic else "foreachBatch"
+    runs: list[list[float]] = []
+    batches: list[float] = []
+    for sample in _repeats(bench):
+        bench.say(f"latency to {where}: sample {sample + 1} of {bench.scale.repeats}")
+        topic, target = bench.new_topic(), bench.new_topic() if to_topic else ""
+        for name in filter(None, (topic, target)):
+            broker.create_topic(name)
+        spark.tell(Follow(broker.bootstrap, topic, count, warm_up, target))
+        spark.wait_ready()
+        consumer = None
+        if to_topic:
+            task = ConsumeStamped(broker.bootstrap, target, count, warm_up)
+            consumer = bench.children.begin(task)
+            consumer.line(timeout_s=30)
+        stamped = ProduceStamped(broker.bootstrap, topic, SMALL, _RATE, count)
+        producer = bench.children.begin(stamped)
+        ages = consumer.answer(Ages, _JOB_WITHIN_S).seconds if consumer is not None else []
+        followed = spark.followed()
+        runs.append(ages or followed.ages_s)
+        batches += followed.batches_s
+        for child in filter(None, (producer, consumer)):
+            child.stop()
+        for name in filter(None, (topic, target)):
+            broker.delete_topic(name)
+    return Row(
+        "spark",
+        f"latency through Spark to {where}, {_RATE:,} msg/s",
+        (
+            _share(runs, 50, Target(500)),
+            _share(runs, 99),
+            figure("a micro-batch", "ms", [1000 * percentile(batches, 50)]),
+        ),
+    )
+
+
+def _share(runs: list[list[float]], share: int, target: Target | None = None) -> Figure:
+    return figure(f"p{share}", "ms", [1000 * percentile(ages, share) for ages in runs], target)
+
+
+def _spreads(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
+    """The same rows in few partitions and in many."""
+    rates: list[Figure] = []
+    for partitions in bench.scale.spark_spreads:
+        topic, rows = _filled(bench, broker, bench.scale.spark_bytes // SMALL, SMALL, partitions)
+        bench.say(f"topic with {partitions} partitions")
+        job = Read(broker.bootstrap, topic, rows, SMALL, partitions, "count")
+        _warm_up(bench, spark, job)
+        flows = [spark.flow(job) for _ in _repeats(bench)]
+        plural = "partition" if partitions == 1 else "partitions"
+        rates.append(
+            figure(f"{partitions} {plural}", "rows/s", [f.rows / f.seconds for f in flows])
+        )
+        broker.delete_topic(topic)
+    return Row("spark", "topic to count, 100 B, by partitions", tuple(rates))
+
+
+class _Rates(NamedTuple):
+    """Rows a second, of our source and of ready-made rows."""
+
+    ours: list[float]
+    ready_made: list[float]
+
+
+def _with_slots(bench: Workbench, spark: _Spark, job: Read, slots: int) -> _Rates:
+    rates = _Rates([], [])
+    works = ((job, rates.ours), (msgspec.structs.replace(job, is_ceiling=True), rates.ready_made))
+    _warm_up(bench, spark, *(work for work, _ in works))
+    for sample in _repeats(bench):
+        bench.say(f"{slots} slots: sample {sample + 1} of {bench.scale.repeats}")
+        for work, found in works:
+            flow = spark.flow(work)
+            found.append(flow.rows / flow.seconds)
+    return rates
+
+
+def _scaling(one: _Rates, two: _Rates) -> Row:
+    """What a second slot brings; each number of slots is a Spark of its own."""
+
+    def gain(of_one: list[float], of_two: list[float]) -> list[float]:
+        return [b / a for a, b in zip(of_one, of_two, strict=True)]
+
+    return Row(
+        "spark",
+        "topic to count, 100 B, by slots",
+        (
+            figure("one slot", "rows/s", one.ours),
+            figure("two slots", "rows/s", two.ours),
+            figure("two slots to one", "x", gain(one.ours, two.ours)),
+            figure("the same, ready-made rows", "x", gain(one.ready_made, two.ready_made)),
+        ),
+    )
+
+
+def _filled(
+    bench: Workbench, broker: BrokerUnderTest, messages: int, size: int, partitions: int
+) -> tuple[str, int]:
+    """A new topic with about that many messages, evenly spread; its name, and how many it has."""
+    topic = bench.new_topic()
+    broker.create_topic(topic, partitions)
+    bench.say(f"writing {messages:,} messages of {_LABELS[size]}")
+    per_turn = max(1, min(10_000, messages // partitions))
+    task = Produce(
+        broker.bootstrap, topic, broker.pid, size, messages, partitions, per_turn=per_turn
+    )
+    bench.produce(task)
+    return topic, broker.messages_in(topic, partitions)
+
+
+def _warm_up(bench: Workbench, spark: _Spark, *jobs: Job) -> int:
+    """Do jobs once untimed, as the first of its kind compiles, in Java and in Python; how many.
+
+    Where nothing is repeated, nobody looks at the figures.
+    """
+    if bench.scale.repeats == 1:
+        return 0
+    for job in jobs:
+        spark.flow(job)
+    return len(jobs)
+
+
+def _repeats(bench: Workbench) -> range:
+    return range(bench.scale.repeats)
+
+
+def _rates(flows: list[RowFlow], size: int) -> tuple[Figure, Figure]:
+    return (
+        figure("rows", "rows/s", [f.rows / f.seconds for f in flows]),
+        figure("payload", "MB/s", [f.rows * size / f.seconds / 1e6 for f in flows]),
+    )

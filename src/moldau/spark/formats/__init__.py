@@ -1,0 +1,10 @@
+"""What is in a record's value: JSON, Avro, text or bytes, to columns and back.
+
+Records that do not parse are not lost and stop nothing: see `moldau.spark.dead_letters`.
+"""
+
+from __future__ import annotations
+
+from moldau.spark.formats.spec import FORMATS, METADATA, BadRecords, Format, ValueSpec
+
+__all__ = ["FORMATS", "METADATA", "BadRecords", "Format", "ValueSpec"]

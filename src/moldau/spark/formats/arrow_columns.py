@@ -1,0 +1,31 @@
+"""Python values to Arrow columns, with the rows that do not fit found out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+# What pyarrow raises for a value that is not of the type: too large, not text, too precise.
+DOES_NOT_FIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+Reasons = dict[int, str]
+
+
+def to_column(name: str, values: Sequence[Any], kind: pa.DataType, bad: Reasons) -> pa.Array:
+    """A column of these values; one that does not fit becomes null, and a reason in `bad`."""
+    try:
+        return pa.array(values, kind)
+    except DOES_NOT_FIT:
+        pass
+    fitting: list[Any] = []
+    for row, value in enumerate(values):
+        try:
+            pa.array([value], kind)
+        except DOES_NOT_FIT as problem:
+            bad.setdefault(row, f"{name}: {problem}")
+            fitting.append(None)
+        else:
+            fitting.append(value)
+    return pa.array(fitting, kind)

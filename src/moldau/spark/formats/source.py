@@ -1,0 +1,161 @@
+"""`format("moldau-values")`: the source, with the values of its records already parsed.
+
+Parsing happens where records are read, in the same Python process, so that bytes need not cross to
+Java and back. Pipelines register it; the frame that `values_of` gives is what people see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from moldau.spark.batch import BatchReader
+from moldau.spark.formats.spec import BAD, ValueSpec
+from moldau.spark.ranges import OffsetRange
+from moldau.spark.source import MoldauSource
+from moldau.spark.source_options import SourceOptions
+from moldau.spark.stream import StreamReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from moldau.spark.formats.arrow_columns import Reasons
+
+NAME = "moldau-values"
+OPTION = "values"
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+RECORD_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
+
+
+class Decoder(Protocol):
+    def decode(self, values: Any) -> tuple[list[pa.Array], Reasons]: ...
+
+
+class ValueSource(MoldauSource):
+    """Not for reading by hand: it takes the source's options, and a `ValueSpec` as one more."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:  # type: ignore[override]
+        self._parsed()
+        return columns_of(self._spec)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return ValueBatchReader(self._parsed(), self._spec)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return ValueStreamReader(self._parsed(), self._spec)
+
+    @property
+    def _spec(self) -> ValueSpec:
+        return ValueSpec.of_option(self.options[OPTION])
+
+    def _parsed(self) -> SourceOptions:
+        given = {name: value for name, value in self.options.items() if name.lower() != OPTION}
+        return SourceOptions.parse(given | {"columns": ",".join(self._spec.record_columns)})
+
+
+class ValueBatchReader(BatchReader):
+    def __init__(self, options: SourceOptions, spec: ValueSpec) -> None:
+        super().__init__(options)
+        self._spec = spec
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return parsed(super().read(partition), partition, self._spec)
+
+
+class ValueStreamReader(StreamReader):
+    def __init__(self, options: SourceOptions, spec: ValueSpec) -> None:
+        super().__init__(options)
+        self._spec = spec
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return parsed(super().read(partition), partition, self._spec)
+
+
+def columns_of(spec: ValueSpec) -> StructType:
+    """All columns of a source: the value's, the record's, and the mark of a bad one."""
+    import json
+
+    value = StructType.fromJson(json.loads(spec.schema))
+    if spec.format == "raw":
+        return value
+    # A bad record is a row for as long as it takes to count it, with nulls wherever there is none.
+    fields = [StructField(field.name, field.dataType) for field in value.fields]
+    fields += [StructField(f"_{name}", RECORD_TYPES[name]) for name in spec.metadata]
+    return StructType([*fields, StructField(BAD, BooleanType())])
+
+
+def parsed(
+    batches: Iterator[pa.RecordBatch], partition: InputPartition, spec: ValueSpec
+) -> Iterator[pa.RecordBatch]:
+    """The batches of a task with their values parsed; dead letters have arrived at its end."""
+    if spec.format == "raw" or not isinstance(partition, OffsetRange):
+        yield from batches
+        return
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from moldau.spark.dead_letters import DeadLetters
+
+    schema = to_arrow_schema(columns_of(spec), timezone="UTC")
+    decoder = decoder_of(spec)
+    letters = DeadLetters(spec.bootstrap, spec.bad_records, spec.source)
+    for batch in batches:
+        columns, bad = decoder.decode(batch.column("value").to_pylist())
+        if bad:
+            letters.send(batch, bad, partition.topic, partition.partition)
+        is_bad = [False] * batch.num_rows
+        for row in bad:
+            is_bad[row] = True
+        columns += [batch.column(name) for name in spec.metadata]
+        columns.append(pa.array(is_bad))
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    letters.flush()
+
+
+def decoder_of(spec: ValueSpec) -> Decoder:
+    import json
+
+    if spec.format == "string":
+        from moldau.spark.formats.text_values import TextDecoder
+
+        return TextDecoder()
+    schema = StructType.fromJson(json.loads(spec.schema))
+    if spec.format == "json":
+        from moldau.spark.formats.json_values import JsonDecoder
+
+        return JsonDecoder(schema)
+    from moldau.spark.formats.avro_values import AvroDecoder, looking_up
+
+    return AvroDecoder(schema, spec.reader_schema, spec.known_schemas, looking_up(spec.bootstrap))
+
+
+def source_options(spec: ValueSpec, options: Mapping[str, str]) -> dict[str, str]:
+    return dict(options) | {OPTION: spec.to_option()}

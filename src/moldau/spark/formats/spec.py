@@ -1,0 +1,60 @@
+"""How the values of a source are to be read, in a form that travels as an option of the source."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from moldau.spark.names import ALL, HEADERS, WITHOUT_HEADERS
+
+Format = Literal["json", "avro", "string", "raw"]
+FORMATS: tuple[str, ...] = get_args(Format)
+
+# What a source can tell of a record besides its value, as columns with an underscore before.
+METADATA = tuple(name for name in ALL if name != "value")
+
+# True where a record did not parse; counted, and taken out before anybody sees it.
+BAD = "__bad"
+
+
+class BadRecords(msgspec.Struct, frozen=True):
+    """What becomes of records that do not parse.
+
+    With a topic they are sent there, by the one query of a source that `sends`; the others pass
+    over them. Without one, the first of them stops the query.
+    """
+
+    topic: str | None = None
+    sends: bool = True
+
+
+class ValueSpec(msgspec.Struct, frozen=True):
+    """A format with all that tasks need to read it; `schema` is Spark's JSON of its columns."""
+
+    format: Format
+    schema: str
+    metadata: tuple[str, ...] = ()
+    bad_records: BadRecords = BadRecords()
+    source: str = ""
+    bootstrap: str = ""
+    # Avro: how the reader sees the values, and the schemas of the store by id, as known so far.
+    reader_schema: str = ""
+    known_schemas: dict[int, str] = {}
+
+    def to_option(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def of_option(cls, text: str) -> ValueSpec:
+        return msgspec.json.decode(text, type=cls)
+
+    @property
+    def record_columns(self) -> tuple[str, ...]:
+        """The columns of the record that have to be read for this, in the source's order."""
+        if self.format == "raw":
+            return ALL if HEADERS in self.metadata else WITHOUT_HEADERS
+        wanted = {"value", "offset", *self.metadata}
+        if self.bad_records.topic is not None and self.bad_records.sends:
+            wanted |= {"key", HEADERS}
+        return tuple(name for name in ALL if name in wanted)

@@ -1,0 +1,184 @@
+"""The checkpoint folder of a pipeline: who may use it, and what is in it.
+
+lock             held by the running pipeline; says who that is
+pipeline.json    the pipeline's name, and the sources of each sink
+sinks/NAME/      Spark's checkpoint of the query of one sink
+starts/NAME.json where that query began, if a table said so
+last/NAME/       a copy of it, from which a bounded run emitted its last windows
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from moldau.spark.pipeline.errors import CheckpointInUse, PipelineError, Problem
+
+if TYPE_CHECKING:
+    from moldau.spark.lake import Offsets
+
+LOCK = "lock"
+IDENTITY = "pipeline.json"
+
+
+class Checkpoint:
+    """A local folder, or a URL that only Spark can read: then there is no lock."""
+
+    def __init__(self, location: str, pipeline: str) -> None:
+        self.location = location.removeprefix("file://")
+        self._pipeline = pipeline
+        self._lock: IO[str] | None = None
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.location
+
+    def of_sink(self, sink: str) -> str:
+        return f"{self.location}/sinks/{sink}"
+
+    def acquire(self, sources: Mapping[str, Sequence[str]]) -> None:
+        """Take the lock and see that the folder is this pipeline's; CheckpointInUse if it is held.
+
+        Every sink with the sources that it reads: Spark can only go on with the same.
+        """
+        if not self.is_local:
+            return
+        self._take()
+        try:
+            self._say_who()
+            self._compare(sources)
+        except BaseException:
+            self.release()
+            raise
+
+    def require_free(self) -> None:
+        """CheckpointInUse if the lock is held now; it takes nothing."""
+        if Path(self.location, LOCK).exists():
+            self._take()
+            self.release()
+
+    def _take(self) -> None:
+        folder = Path(self.location)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
+        except OSError as problem:
+            raise _error(f"checkpoint {self.location}: {problem.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = _holder(lock)
+            lock.close()
+            raise CheckpointInUse(
+                Problem(
+                    f"checkpoint {self.location} is in use by {holder}; two pipelines cannot share "
+                    f"one: stop that one, or set another 'checkpoint'"
+                )
+            ) from None
+        self._lock = lock
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def has_progress(self, sink: str) -> bool:
+        """Whether the sink's query has planned a batch; True where only Spark can tell."""
+        if not self.is_local:
+            return True
+        return self.last_batch(sink) is not None
+
+    def last_batch(self, sink: str) -> int | None:
+        return _last(Path(self.of_sink(sink), "offsets"))
+
+    def last_committed(self, sink: str) -> int | None:
+        return _last(Path(self.of_sink(sink), "commits"))
+
+    def start_of(self, sink: str) -> Offsets | None:
+        """Where the query began, if it was told so by a table."""
+        from moldau.spark.lake import Offsets
+
+        try:
+            text = self._start_file(sink).read_text("utf-8")
+        except OSError:
+            return None
+        return Offsets.of_json(json.loads(text))
+
+    def set_start(self, sink: str, start: Offsets) -> None:
+        path = self._start_file(sink)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_whole(path, json.dumps(start.to_json()))
+
+    def _start_file(self, sink: str) -> Path:
+        return Path(self.location, "starts", f"{sink}.json")
+
+    def _say_who(self) -> None:
+        assert self._lock is not None
+        self._lock.seek(0)
+        self._lock.truncate()
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        who = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "pipeline": self._pipeline,
+            "since": since,
+        }
+        json.dump(who, self._lock)
+        self._lock.flush()
+
+    def _compare(self, sources: Mapping[str, Sequence[str]]) -> None:
+        path = Path(self.location, IDENTITY)
+        known: dict[str, Any] = {}
+        with contextlib.suppress(FileNotFoundError):
+            known = json.loads(path.read_text("utf-8"))
+        if known and known["name"] != self._pipeline:
+            raise _error(
+                f"checkpoint {self.location} belongs to the pipeline {known['name']!r}, and this "
+                f"is {self._pipeline!r}; set another 'checkpoint', or that 'name'"
+            )
+        before = known.get("sinks", {})
+        for sink, names in sources.items():
+            is_begun = self.last_batch(sink) is not None
+            if is_begun and sorted(before.get(sink, names)) != sorted(names):
+                raise _error(
+                    f"sink {sink} reads {', '.join(sorted(names))} now, and read "
+                    f"{', '.join(sorted(before[sink]))} before; its checkpoint cannot follow "
+                    f"that. To begin it anew, remove {self.of_sink(sink)}"
+                )
+        sinks = before | {sink: sorted(names) for sink, names in sources.items()}
+        _write_whole(path, json.dumps({"name": self._pipeline, "sinks": sinks}))
+
+
+def _holder(lock: IO[str]) -> str:
+    try:
+        lock.seek(0)
+        who = json.load(lock)
+        return f"process {who['pid']} on {who['host']} since {who['since']} ({who['pipeline']})"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def _last(folder: Path) -> int | None:
+    try:
+        numbers = [int(each.name) for each in folder.iterdir() if each.name.isdecimal()]
+    except FileNotFoundError:
+        return None
+    return max(numbers, default=None)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """A crash leaves the old file or the new one."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(text, "utf-8")
+    draft.replace(path)
+
+
+def _error(message: str) -> PipelineError:
+    return PipelineError(Problem(message))

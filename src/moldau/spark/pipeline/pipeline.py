@@ -1,0 +1,222 @@
+"""A pipeline: a file that says where records come from, what is made of them, and where it goes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moldau.spark.pipeline.checkpoint import Checkpoint
+from moldau.spark.pipeline.errors import PipelineError, Problem
+from moldau.spark.pipeline.file import Override, PipelineFile, read_file
+from moldau.spark.pipeline.progress import SinkProgress
+from moldau.spark.pipeline.settings import PipelineSettings, TopicSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from moldau.schemas import SchemaStore
+    from moldau.spark.pipeline.plan import Plan
+    from moldau.spark.pipeline.running import OnProgress, Running
+
+
+class Pipeline:
+    """A pipeline file, read and found to be right as far as that needs no Spark and no broker.
+
+    Without a session given, methods take the one that is there, or make one with `master` and stop
+    it at the end.
+    """
+
+    def __init__(self, file: PipelineFile, *, master: str | None = None) -> None:
+        self.file = file
+        self.master = master
+        self._store: SchemaStore | None = None
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        bootstrap: str | None = None,
+        master: str | None = None,
+        folder: str | Path | None = None,
+        overrides: Mapping[str, Override] | None = None,
+    ) -> Pipeline:
+        """Read a file; PipelineError has all that is wrong with it, with lines.
+
+        `bootstrap` goes before the file's. Paths of the file are relative to `folder`, or to the
+        file's own. `overrides` replaces single settings: `{"sinks.raw.path": "/lake/raw"}`.
+        """
+        where = None if folder is None else Path(folder).resolve()
+        file = read_file(Path(path), bootstrap=bootstrap, folder=where, overrides=overrides)
+        return cls(file, master=master)
+
+    @property
+    def settings(self) -> PipelineSettings:
+        return self.file.settings
+
+    def check(self, spark: SparkSession | None = None) -> list[Problem]:
+        """Everything that is wrong with topics and SQL; nothing is run, made or written."""
+        from moldau.spark.pipeline.topics import topic_problems
+
+        problems, missing = topic_problems(self.file)
+        if missing is None and self.settings.has_avro:
+            # The schemas are with the brokers that do not answer.
+            return problems
+        with self.session(spark) as session:
+            try:
+                self._plan(session)
+            except PipelineError as problem:
+                problems += problem.problems
+        return sorted(problems, key=lambda each: each.line)
+
+    def require_ready(self) -> None:
+        """PipelineError for what keeps a run from starting and is known in a moment, before Spark.
+
+        That is brokers that do not answer, a topic that is not there, a checkpoint in use.
+        """
+        from moldau.spark.pipeline.topics import require_topics
+
+        require_topics(self.file)
+        self._checkpoint().require_free()
+
+    def start(self, spark: SparkSession | None = None, *, once: bool = False) -> Running:
+        """Start a query for each sink and return at once; the session stays after its end.
+
+        With `once` the queries end when they have read what there is now; `run` also emits the
+        windows that are open then.
+        """
+        from moldau.spark.spark_session import session
+
+        spark = spark or session(self.settings.name, master=self.master, config=self._config())
+        return self._start(spark, once)
+
+    def run(
+        self,
+        *,
+        once: bool = False,
+        spark: SparkSession | None = None,
+        stop: threading.Event | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> dict[str, SinkProgress]:
+        """Run until `stop` is set, or with `once` until what there is now is read.
+
+        The result says how far each sink came.
+        """
+        from moldau.spark.pipeline.starting import emit_last_windows
+
+        with self.session(spark) as session, self._start(session, once) as running:
+            running.wait(stop=stop, on_progress=on_progress)
+            if once and not (stop is not None and stop.is_set()):
+                emit_last_windows(running)
+        return {name: replace(each, is_done=True) for name, each in running.progress.items()}
+
+    def replay(
+        self,
+        from_: datetime | None,
+        until: datetime | None,
+        *,
+        sinks: Sequence[str] = (),
+        into: str | None = None,
+        append: bool = False,
+        spark: SparkSession | None = None,
+        on_sink: OnProgress | None = None,
+    ) -> dict[str, SinkProgress]:
+        """Run over the records with timestamps in a span, as a batch: all windows are complete.
+
+        Checkpoints have no part in it. `sinks` chooses some; with one, `into` is another path or
+        topic for it. A sink that rows are added to is refused unless it is empty, or with `append`.
+        """
+        from moldau.spark.pipeline.replay import replay_sinks
+        from moldau.spark.pipeline.topics import require_topics
+
+        require_topics(self.file, into if self._is_topic(sinks) else None)
+        with self.session(spark) as session:
+            return replay_sinks(
+                self.file,
+                self._plan(session),
+                from_,
+                until,
+                sinks=sinks,
+                into=into,
+                append=append,
+                on_sink=on_sink,
+            )
+
+    @contextmanager
+    def session(self, given: SparkSession | None = None) -> Iterator[SparkSession]:
+        """The session that is given, or there, or else one made for this and then stopped."""
+        from moldau.spark.spark_session import session
+
+        found = given or _active_session()
+        used = found or session(self.settings.name, master=self.master, config=self._config())
+        try:
+            yield used
+        finally:
+            self._close_schemas()
+            if found is None:
+                used.stop()
+
+    def _config(self) -> dict[str, str]:
+        config = {
+            # Queries of several sinks share the cores, and none waits for another's long batch.
+            "spark.scheduler.mode": "FAIR",
+            "spark.sql.session.timeZone": "UTC",
+        }
+        return config | {name: _text(value) for name, value in self.settings.general.spark.items()}
+
+    def _plan(self, spark: SparkSession) -> Plan:
+        from moldau.spark.pipeline.plan import Plan
+
+        # Views and settings of a session of its own do not get in the way of anybody else's.
+        own = spark.newSession()
+        for name, value in self._config().items():
+            if own.conf.isModifiable(name):
+                own.conf.set(name, value)
+        return Plan(self.file, own, self._schemas)
+
+    def _schemas(self) -> SchemaStore:
+        """The schema store, connected to for as long as a plan is made."""
+        if self._store is None:
+            from moldau.spark.formats.avro_values import quiet_store
+
+            self._store = quiet_store(self.settings.bootstrap)
+        return self._store
+
+    def _close_schemas(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _start(self, spark: SparkSession, once: bool) -> Running:
+        from moldau.spark.pipeline.starting import start_queries
+        from moldau.spark.pipeline.topics import require_topics
+
+        require_topics(self.file)
+        try:
+            return start_queries(self.file, self._plan(spark), self._checkpoint(), once)
+        finally:
+            self._close_schemas()
+
+    def _checkpoint(self) -> Checkpoint:
+        location = self.file.resolve(self.settings.general.checkpoint)
+        return Checkpoint(location, self.settings.name)
+
+    def _is_topic(self, sinks: Sequence[str]) -> bool:
+        chosen = [self.settings.sinks.get(name) for name in sinks or self.settings.sinks]
+        return len(chosen) == 1 and isinstance(chosen[0], TopicSink)
+
+
+def _active_session() -> SparkSession | None:
+    # Where pyspark is not even loaded, there is no session; and it may not be installed.
+    loaded = sys.modules.get("pyspark.sql")
+    return None if loaded is None else loaded.SparkSession.getActiveSession()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

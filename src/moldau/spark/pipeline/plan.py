@@ -1,0 +1,115 @@
+"""Everything of a file put together in a session: which queries there will be, and what is wrong.
+
+Building needs Spark, and a schema store for Avro without a file; no topic is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from moldau.spark.pipeline.errors import PipelineError, Problem
+from moldau.spark.pipeline.file import PipelineFile
+from moldau.spark.pipeline.modes import OutputMode, output_mode
+from moldau.spark.pipeline.plans import is_stateful, sources_of
+from moldau.spark.pipeline.sinks import Writer
+from moldau.spark.pipeline.sources import Reading, Sources
+from moldau.spark.pipeline.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+
+    from moldau.schemas import SchemaStore
+
+
+@dataclass(frozen=True)
+class PlannedSink:
+    """A sink with what its query will be like. `sends` are the sources whose dead letters it
+    sends; each source has one sink that does."""
+
+    writer: Writer
+    mode: OutputMode
+    sources: tuple[str, ...]
+    sends: tuple[str, ...]
+    is_stateful: bool
+
+
+class Plan:
+    """The sinks of a pipeline over one session."""
+
+    def __init__(
+        self, file: PipelineFile, spark: SparkSession, store: Callable[[], SchemaStore]
+    ) -> None:
+        from moldau.spark.formats.source import ValueSource
+
+        spark.dataSource.register(ValueSource)
+        self._file = file
+        self._store = store
+        self._sources = Sources(file, spark, store)
+        self._tables = Tables(file, spark)
+        self.sinks = self._planned()
+
+    def frame(self, sink: PlannedSink, starts: Mapping[str, str]) -> DataFrame:
+        """What the query of a sink writes; `starts` are offsets to begin at instead."""
+        readings = {
+            source: Reading(sends=source in sink.sends, start=starts.get(source))
+            for source in self._file.settings.sources
+        }
+        return sink.writer.prepare(self._build(readings)[sink.writer.settings.from_])
+
+    def bounded_frame(
+        self, sink: PlannedSink, writer: Writer, from_ms: int | None, until_ms: int | None
+    ) -> tuple[DataFrame, dict[str, Observation]]:
+        """The same as a batch: all windows are there, and nothing is late.
+
+        Also what counts the records of each source that the sink reads and that has a format.
+        """
+        readings = {
+            source: Reading("batch", source in sink.sends, None, from_ms, until_ms)
+            for source in self._file.settings.sources
+        }
+        self._sources.forget_batches()
+        frame = writer.prepare(self._build(readings)[writer.settings.from_])
+        counted = self._sources.observations
+        return frame, {name: counted[name] for name in sink.sources if name in counted}
+
+    def _build(self, readings: Mapping[str, Reading]) -> dict[str, DataFrame]:
+        frames: dict[str, DataFrame] = {}
+        problems: list[Problem] = []
+        for name, reading in readings.items():
+            try:
+                frames[name] = self._sources.frame(name, reading)
+            except PipelineError as problem:
+                problems += problem.problems
+        if problems:
+            raise PipelineError(*problems)
+        return self._tables.build(frames)
+
+    def _planned(self) -> dict[str, PlannedSink]:
+        settings = self._file.settings
+        built = self._build({name: Reading() for name in settings.sources})
+        found: dict[str, PlannedSink] = {}
+        problems: list[Problem] = []
+        taken: set[str] = set()
+        for name, sink in settings.sinks.items():
+            frame = built[sink.from_]
+            app_id = f"{settings.name}/{name}"
+            writer = Writer(self._file, name, self._store, app_id)
+            try:
+                writer.prepare(frame, register=False)
+            except PipelineError as problem:
+                problems += problem.problems
+                continue
+            mode, refused = output_mode(sink, frame)
+            if refused:
+                setting = "mode" if sink.mode else "from"
+                problems.append(self._file.problem(refused, "sinks", name, setting))
+                continue
+            sources = tuple(sources_of(frame))
+            sends = tuple(each for each in sources if each not in taken)
+            taken.update(sources)
+            found[name] = PlannedSink(writer, mode, sources, sends, is_stateful(frame))
+        if problems:
+            raise PipelineError(*problems)
+        return found

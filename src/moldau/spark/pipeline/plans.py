@@ -1,0 +1,81 @@
+"""What Spark's analysed plan says of a frame: which sources it reads, and how it may be written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from moldau.spark.formats.source import OPTION
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_STATEFUL = frozenset(
+    (
+        "Aggregate",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "Distinct",
+        "FlatMapGroupsWithState",
+        "FlatMapGroupsInPandasWithState",
+        "TransformWithState",
+        "TransformWithStateInPySpark",
+        "GlobalLimit",
+    )
+)
+
+
+def sources_of(frame: DataFrame) -> list[str]:
+    """The names of the sources that a streaming frame reads, in no order, each once."""
+    found: dict[str, None] = {}
+    for node in _nodes(_analysed(frame)):
+        if node.getClass().getSimpleName() == "StreamingRelationV2":
+            text = node.extraOptions().get(OPTION)
+            if text is not None:
+                found[str(json.loads(text)["source"])] = None
+    return list(found)
+
+
+def is_stateful(frame: DataFrame) -> bool:
+    """Whether rows depend on more than one record: such a query has state in its checkpoint."""
+    for node in _nodes(_analysed(frame)):
+        name = node.getClass().getSimpleName()
+        if name in _STATEFUL and node.isStreaming():
+            return True
+        if name == "Join" and node.left().isStreaming() and node.right().isStreaming():
+            return True
+    return False
+
+
+def aggregates(frame: DataFrame) -> bool:
+    return any(
+        node.getClass().getSimpleName() == "Aggregate" and node.isStreaming()
+        for node in _nodes(_analysed(frame))
+    )
+
+
+def mode_problem(frame: DataFrame, output_mode: str) -> Exception | None:
+    """Why Spark would not run this query in this output mode; None if it would."""
+    from pyspark.errors import PySparkException
+
+    jvm: Any = frame.sparkSession.sparkContext._jvm
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[output_mode]
+    catalyst = jvm.org.apache.spark.sql.catalyst.analysis
+    try:
+        catalyst.UnsupportedOperationChecker.checkForStreaming(_analysed(frame), mode())
+    except PySparkException as problem:
+        return problem
+    return None
+
+
+def _analysed(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    children = plan.children()
+    for index in range(children.size()):
+        yield from _nodes(children.apply(index))

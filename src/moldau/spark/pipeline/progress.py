@@ -1,0 +1,75 @@
+"""How far a pipeline is, in the words of those who wait for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from moldau.spark.pipeline.sources import observation
+from moldau.spark.progress import Progress as Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class SinkProgress:
+    """One sink, after its latest batch with something in it.
+
+    `rows` are records read; how many were `written` is known of tables and topics. `lag` counts the
+    records that the topics have and no batch has read; `dead_letters` those that did not parse.
+    """
+
+    sink: str
+    batch: int = -1
+    batch_rows: int = 0
+    batch_s: float = 0.0
+    rows_per_s: float = 0.0
+    rows: int = 0
+    written: int | None = None
+    lag: int | None = None
+    dead_letters: int = 0
+    late: int = 0
+    watermark: str = ""
+    is_done: bool = False
+
+    def after(self, report: Mapping[str, Any], counted: Iterable[str]) -> SinkProgress:
+        """With one more of Spark's reports; `counted` are the sources whose bad records count."""
+        rows = int(report["numInputRows"])
+        took_s = report["batchDuration"] / 1000
+        observed = report.get("observedMetrics") or {}
+        bad = sum(
+            int(observed[observation(source)]["dead_letters"])
+            for source in counted
+            if observation(source) in observed
+        )
+        lags = [_lag(source) for source in report["sources"]]
+        known = [lag for lag in lags if lag is not None]
+        late = sum(
+            int(each.get("numRowsDroppedByWatermark", 0)) for each in report["stateOperators"]
+        )
+        return replace(
+            self,
+            batch=int(report["batchId"]),
+            batch_rows=rows,
+            batch_s=took_s,
+            rows_per_s=rows / took_s if took_s else 0.0,
+            rows=self.rows + rows,
+            lag=sum(known) if known else self.lag,
+            dead_letters=self.dead_letters + bad,
+            late=self.late + late,
+            watermark=report.get("eventTime", {}).get("watermark", self.watermark),
+        )
+
+
+def _lag(source: Mapping[str, Any]) -> int | None:
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    if end is None or latest is None:
+        return None
+    ends = end.offsets
+    return sum(max(offset - ends.get(key, 0), 0) for key, offset in latest.offsets.items())
+
+
+def _offsets(content: Any) -> Offsets | None:
+    if isinstance(content, str):
+        content = json.loads(content)
+    return Offsets.of_json(content) if isinstance(content, dict) else None

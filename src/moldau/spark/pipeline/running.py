@@ -1,0 +1,152 @@
+"""A running pipeline: its queries, followed until they end or are stopped."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from moldau.spark.pipeline.checkpoint import Checkpoint
+from moldau.spark.pipeline.errors import PipelineError, Problem
+from moldau.spark.pipeline.file import PipelineFile
+from moldau.spark.pipeline.plan import Plan
+from moldau.spark.pipeline.progress import SinkProgress
+from moldau.spark.pipeline.reasons import in_words
+from moldau.spark.pipeline.tables import place_of_failure
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 0.2
+# How long a stop waits for the batches under way. One that takes longer is broken off, and is run
+# again by the next start.
+FINISH_WITHIN_S = 10.0
+
+# py4j prints what a batch raises, with its stack; it is kept, and told once.
+PROXY_LOG = "py4j.clientserver"
+
+OnProgress = Callable[[SinkProgress], None]
+
+
+class Running:
+    """The queries of one pipeline by sink, with the lock of its checkpoint. For one thread."""
+
+    def __init__(self, file: PipelineFile, plan: Plan, checkpoint: Checkpoint) -> None:
+        self.file = file
+        self.plan = plan
+        self.checkpoint = checkpoint
+        self.queries: dict[str, StreamingQuery] = {}
+        self.progress: dict[str, SinkProgress] = {}
+        self._seen: dict[str, str] = {}
+        self._is_open = True
+        logging.getLogger(PROXY_LOG).addFilter(_is_news)
+
+    def add(self, sink: str, query: StreamingQuery) -> None:
+        self.queries[sink] = query
+        self.progress[sink] = SinkProgress(sink)
+        self._seen[sink] = ""
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.stop()
+
+    def wait(
+        self, *, stop: threading.Event | None = None, on_progress: OnProgress | None = None
+    ) -> dict[str, SinkProgress]:
+        """Follow the queries until all have ended or `stop` is set, which stops them.
+
+        PipelineError when one fails; the others are stopped then.
+        """
+        stop = stop or threading.Event()
+        try:
+            while not stop.is_set():
+                active = [query.isActive for query in self.queries.values()]
+                self._follow(on_progress)
+                for name in self.queries:
+                    self._raise_failure(name)
+                if not any(active):
+                    break
+                stop.wait(POLL_S)
+        except BaseException:
+            self.stop(finish=False)
+            raise
+        if stop.is_set():
+            # What is broken off by this fails, and is not a failure.
+            self.stop()
+            self._follow(on_progress)
+        return self.progress
+
+    def stop(self, *, finish: bool = True) -> None:
+        """Stop the queries, each after the batch that it is in, if that does not take long."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        deadline = time.monotonic() + (FINISH_WITHIN_S if finish else 0)
+        try:
+            for query in self.queries.values():
+                while (
+                    time.monotonic() < deadline
+                    and query.isActive
+                    and query.status["isTriggerActive"]
+                ):
+                    time.sleep(0.02)
+                query.stop()
+        finally:
+            logging.getLogger(PROXY_LOG).removeFilter(_is_news)
+            self.checkpoint.release()
+
+    def _follow(self, on_progress: OnProgress | None) -> None:
+        for name, query in self.queries.items():
+            for report in self._new_reports(name, query):
+                if not report["batchDuration"] or report["batchId"] < 0:
+                    continue
+                planned = self.plan.sinks[name]
+                progress = self.progress[name].after(report, planned.sends)
+                if planned.writer.counts_rows:
+                    progress = replace(progress, written=planned.writer.outcome.rows)
+                self.progress[name] = progress
+                if on_progress is not None:
+                    on_progress(progress)
+
+    def _new_reports(self, name: str, query: StreamingQuery) -> list[Any]:
+        """Reports of batches that were not seen yet; an idle query repeats its last batch id."""
+        reports = [each for each in query.recentProgress if each["timestamp"] > self._seen[name]]
+        if reports:
+            self._seen[name] = reports[-1]["timestamp"]
+        return reports
+
+    def _raise_failure(self, name: str) -> None:
+        problem = self.queries[name].exception()
+        if problem is not None:
+            cause = self.plan.sinks[name].writer.outcome.failure or problem
+            raise failure(self.file, name, cause, detail=f"{cause}\n{problem}")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return "executing the Python Proxy" not in record.getMessage()
+
+
+def failure(file: PipelineFile, sink: str, cause: BaseException, detail: str = "") -> PipelineError:
+    """What has gone wrong in the query of a sink, named after the part where it arose."""
+    message = in_words(cause)
+    detail = detail or str(cause)
+    found = place_of_failure(file, cause)
+    if found is not None:
+        line, part = found
+        return PipelineError(
+            Problem(f"{message} (while writing sink {sink})", str(file.path), line, part),
+            detail=detail,
+        )
+    for name, source in file.settings.sources.items():
+        if any(f"{topic}-" in message or repr(topic) in message for topic in source.topics):
+            path = ("sources", name)
+            return PipelineError(
+                Problem(message, str(file.path), file.places.line(path), f"source {name}"),
+                detail=detail,
+            )
+    return PipelineError(file.problem(message, "sinks", sink), detail=detail)

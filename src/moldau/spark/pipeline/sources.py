@@ -1,0 +1,272 @@
+"""Sources: from settings to frames with the columns of their values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
+
+from moldau.spark.formats import BadRecords, ValueSpec
+from moldau.spark.formats.errors import FormatError
+from moldau.spark.formats.spec import BAD
+from moldau.spark.pipeline.errors import PipelineError, nearest
+from moldau.spark.pipeline.file import PipelineFile
+from moldau.spark.pipeline.reasons import in_words
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql.types import StructType
+
+    from moldau.schemas import SchemaStore
+
+DEAD_LETTERS_SUFFIX = "-dead-letters"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a source is read for one query: the bounds that go over its own, and who sends letters.
+
+    `start` is the value of `startingOffsets`; the times are milliseconds and for batch queries.
+    """
+
+    kind: Literal["stream", "batch"] = "stream"
+    sends: bool = False
+    start: str | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+
+class Sources:
+    """The sources of a file, as frames of one session. Frames are kept: each costs a process."""
+
+    def __init__(
+        self, file: PipelineFile, spark: SparkSession, store: Callable[[], SchemaStore]
+    ) -> None:
+        self._file = file
+        self._spark = spark
+        self._store = store
+        self._specs: dict[str, ValueSpec] = {}
+        self._frames: dict[tuple[str, Reading], DataFrame] = {}
+        # What counts the records of the sources that were last read as batches.
+        self.observations: dict[str, Observation] = {}
+
+    def dead_letters(self, name: str) -> str | None:
+        """The topic for the bad records of a source; None if there are none, or they are fatal."""
+        return dead_letter_topic(self._file, name)
+
+    def frame(self, name: str, reading: Reading) -> DataFrame:
+        """The source's columns; PipelineError says what is wrong with its settings."""
+        found = self._frames.get((name, reading))
+        if found is None:
+            found = self._frames[name, reading] = self._build(name, reading)
+        return found
+
+    def forget_batches(self) -> None:
+        """Build frames of batches anew: an observation counts one action."""
+        self._frames = {
+            key: frame for key, frame in self._frames.items() if key[1].kind == "stream"
+        }
+        self.observations.clear()
+
+    def _build(self, name: str, reading: Reading) -> DataFrame:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        from moldau.spark.formats.source import NAME, source_options
+
+        spec = self._spec(name)
+        bad = msgspec.structs.replace(spec.bad_records, sends=reading.sends)
+        spec = msgspec.structs.replace(spec, bad_records=bad)
+        reader: Any = self._spark.readStream if reading.kind == "stream" else self._spark.read
+        options = source_options(spec, self._options(name, reading))
+        try:
+            frame: DataFrame = reader.format(NAME).options(**options).load()
+        except PySparkException as problem:
+            raise self._error(in_words(problem), name, "options") from None
+        if spec.format != "raw":
+            counts = (
+                F.count(F.lit(1)).alias("records"),
+                F.count(F.when(F.col(BAD), 1)).alias("dead_letters"),
+            )
+            watch: Any = observation(name)
+            if reading.kind == "batch":
+                watch = self.observations[name] = Observation(watch)
+            frame = frame.observe(watch, *counts).where(~F.col(BAD)).drop(BAD)
+        return self._watermarked(frame, name)
+
+    def _watermarked(self, frame: DataFrame, name: str) -> DataFrame:
+        watermark = self._file.settings.sources[name].watermark
+        if watermark is None:
+            return frame
+        kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        kind = kinds.get(watermark.column)
+        if kind is None:
+            hint = nearest(watermark.column, kinds)
+            raise self._error(f"there is no column {watermark.column!r}{hint}", name, "watermark")
+        if kind not in ("timestamp", "timestamp_ntz"):
+            raise self._error(
+                f"the watermark's column {watermark.column!r} is {kind}, but must be a timestamp",
+                name,
+                "watermark",
+            )
+        return frame.withWatermark(watermark.column, watermark.delay)
+
+    def _options(self, name: str, reading: Reading) -> dict[str, str]:
+        settings = self._file.settings
+        source = settings.sources[name]
+        options = {"kafka.bootstrap.servers": settings.bootstrap}
+        options |= {key: _text(value) for key, value in source.options.items()}
+        if source.pattern:
+            options["subscribePattern"] = source.pattern
+        else:
+            options["subscribe"] = ",".join(source.topics)
+        if reading.kind == "batch":
+            options["startingOffsetsByTimestampStrategy"] = "latest"
+            if reading.from_ms is not None:
+                options["startingTimestamp"] = str(reading.from_ms)
+            if reading.until_ms is not None:
+                options["endingTimestamp"] = str(reading.until_ms)
+            return options
+        options.setdefault("maxOffsetsPerTrigger", str(source.max_records_per_batch))
+        if source.group and reading.sends:
+            options["commitGroup"] = source.group
+        return options | (
+            self._start(name) if reading.start is None else {"startingOffsets": reading.start}
+        )
+
+    def _start(self, name: str) -> dict[str, str]:
+        start = self._file.settings.sources[name].start
+        if start in ("earliest", "latest"):
+            return {"startingOffsets": start}
+        try:
+            moment = datetime.fromisoformat(start)
+        except ValueError:
+            raise self._error(
+                f"start is {start!r}, but must be earliest, latest or a moment such as "
+                f"2024-02-29T12:00Z",
+                name,
+                "start",
+            ) from None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return {
+            "startingTimestamp": str(int(moment.timestamp() * 1000)),
+            "startingOffsetsByTimestampStrategy": "latest",
+        }
+
+    def _spec(self, name: str) -> ValueSpec:
+        found = self._specs.get(name)
+        if found is None:
+            found = self._specs[name] = self._new_spec(name)
+        return found
+
+    def _new_spec(self, name: str) -> ValueSpec:
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        from moldau.spark.formats.source import RECORD_TYPES
+
+        settings = self._file.settings
+        source = settings.sources[name]
+        reader_schema = ""
+        known: dict[int, str] = {}
+        if source.format == "json":
+            schema = self._json_schema(name)
+        elif source.format == "avro":
+            schema, reader_schema, known = self._avro_schema(name)
+        elif source.format == "string":
+            schema = StructType([StructField("value", StringType())])
+        else:
+            wanted = [n for n in RECORD_TYPES if n != "headers" or "headers" in source.metadata]
+            schema = StructType([StructField(n, RECORD_TYPES[n]) for n in wanted])
+        return ValueSpec(
+            format=source.format,
+            schema=json.dumps(schema.jsonValue()),
+            metadata=tuple(source.metadata),
+            bad_records=BadRecords(self.dead_letters(name)),
+            source=name,
+            bootstrap=settings.bootstrap,
+            reader_schema=reader_schema,
+            known_schemas=known,
+        )
+
+    def _json_schema(self, name: str) -> StructType:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType
+
+        from moldau.spark.formats.json_values import json_type
+
+        text, setting = self._schema_text(name)
+        try:
+            if text.lstrip().startswith("{"):
+                schema = StructType.fromJson(json.loads(text))
+            else:
+                schema = cast(StructType, StructType.fromDDL(text))
+            json_type(schema)
+        except (PySparkException, FormatError, ValueError, KeyError) as problem:
+            raise self._error(f"not a schema: {in_words(problem)}", name, setting) from None
+        return schema
+
+    def _avro_schema(self, name: str) -> tuple[StructType, str, dict[int, str]]:
+        from moldau.client.errors import ClientError
+        from moldau.spark.formats.avro_types import spark_schema_of
+
+        source = self._file.settings.sources[name]
+        text, setting = self._schema_text(name)
+        subject = source.subject or (f"{source.topics[0]}-value" if source.topics else "")
+        known: dict[int, str] = {}
+        try:
+            if subject:
+                versions = self._store().versions(subject)
+                known = {version.id: version.text for version in versions}
+                if not text and versions:
+                    text = versions[-1].text
+            if not text:
+                raise self._error(
+                    f"the schema store has no subject {subject!r}; give a 'schema_file'",
+                    name,
+                    "format",
+                )
+            return spark_schema_of(text), text, known
+        except ClientError as problem:
+            raise self._error(f"the schema store does not answer: {problem}", name) from None
+        except FormatError as problem:
+            raise self._error(str(problem), name, setting) from None
+
+    def _schema_text(self, name: str) -> tuple[str, str]:
+        """The schema as the file has it or points to it, and by which setting."""
+        source = self._file.settings.sources[name]
+        if source.schema_file is None:
+            return source.schema or "", "schema"
+        # Beside the pipeline file, wherever results go.
+        path = Path(self._file.path).resolve().parent / source.schema_file
+        try:
+            return path.read_text("utf-8"), "schema_file"
+        except (OSError, UnicodeDecodeError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
+            raise self._error(f"{path} cannot be read: {reason}", name, "schema_file") from None
+
+    def _error(self, message: str, name: str, *setting: str) -> PipelineError:
+        return PipelineError(self._file.problem(message, "sources", name, *setting))
+
+
+def dead_letter_topic(file: PipelineFile, name: str) -> str | None:
+    source = file.settings.sources[name]
+    if source.format == "raw" or source.dead_letters is False:
+        return None
+    if isinstance(source.dead_letters, str):
+        return source.dead_letters
+    return (source.topics[0] if source.topics else name) + DEAD_LETTERS_SUFFIX
+
+
+def observation(source: str) -> str:
+    """The name under which Spark counts the records of a source."""
+    return f"source {source}"
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,170 @@
+"""Starting the queries of a pipeline: where each goes on, and with which offsets."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from moldau.spark.errors import log
+from moldau.spark.pipeline.checkpoint import Checkpoint
+from moldau.spark.pipeline.errors import PipelineError
+from moldau.spark.pipeline.file import PipelineFile
+from moldau.spark.pipeline.last_windows import finish_copy, prepare_copy
+from moldau.spark.pipeline.plan import Plan, PlannedSink
+from moldau.spark.pipeline.running import Running, failure
+from moldau.spark.pipeline.settings import DeltaSinkSettings
+from moldau.spark.pipeline.sinks import Writer
+from moldau.spark.pipeline.topics import partitions_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from moldau.spark.lake import Offsets
+
+# What Spark says of a query as long as a source may still fail to come up.
+WITHOUT_SOURCES = ("Initializing", "Getting offsets")
+NOT_CONNECTED = "Python worker failed to connect back"
+SOURCES_WITHIN_S = 30.0
+START_TRIES = 6
+
+
+def start_queries(file: PipelineFile, plan: Plan, checkpoint: Checkpoint, once: bool) -> Running:
+    """A query for each sink; all of them run, or none."""
+    checkpoint.acquire({name: sink.sources for name, sink in plan.sinks.items()})
+    running = Running(file, plan, checkpoint)
+    try:
+        for name, sink in plan.sinks.items():
+            try:
+                _start_query(running, sink, once)
+            except PipelineError:
+                raise
+            except Exception as problem:
+                raise failure(file, name, problem) from None
+    except BaseException:
+        running.stop(finish=False)
+        raise
+    return running
+
+
+def emit_last_windows(running: Running) -> None:
+    """Writes the windows that are still open, as they stand, where that has not happened yet."""
+    for name, sink in running.plan.sinks.items():
+        if not sink.is_stateful or sink.mode != "append":
+            continue
+        if not running.checkpoint.is_local:
+            log.warning(
+                "the windows of sink %s that are open stay in its checkpoint, for that is no local "
+                "folder",
+                name,
+            )
+            continue
+        copy = prepare_copy(running.checkpoint, name)
+        if copy is None:
+            continue
+        writer = sink.writer
+        # Another writer to the table's log: the copy's batch is not the next one of the query.
+        last = Writer(writer.file, name, writer.store, f"{writer.app_id}/last windows")
+        try:
+            query = last.start(
+                running.plan.frame(sink, {}), sink.mode, str(copy), {"once": True}, is_last=True
+            )
+            query.awaitTermination()
+        except Exception as problem:
+            raise failure(running.file, name, last.outcome.failure or problem) from None
+        finish_copy(running.checkpoint, name)
+        progress = running.progress[name]
+        if progress.written is not None:
+            written = progress.written + last.outcome.rows
+            running.progress[name] = replace(progress, written=written)
+
+
+def _start_query(running: Running, sink: PlannedSink, once: bool) -> None:
+    file, checkpoint, name = running.file, running.checkpoint, sink.writer.name
+    begun = checkpoint.start_of(name) if checkpoint.is_local else None
+    starts: dict[str, str] = {}
+    if not checkpoint.has_progress(name):
+        begun = _offsets_of_table(file, sink)
+        if begun is not None:
+            starts, begun = _starting_offsets(file, sink, begun)
+            checkpoint.set_start(name, begun)
+    trigger = sink.writer.settings.trigger or file.settings.general.trigger
+    frame = running.plan.frame(sink, starts)
+    for attempt in range(START_TRIES):
+        query = sink.writer.start(
+            frame,
+            sink.mode,
+            checkpoint.of_sink(name),
+            {"availableNow": True} if once else {"processingTime": trigger},
+            begun,
+        )
+        if _is_up(query) or attempt == START_TRIES - 1:
+            break
+    running.add(name, query)
+
+
+def _is_up(query: StreamingQuery) -> bool:
+    """Waits until a query has its sources, and says whether it is worth another start if not.
+
+    Spark gives each source's new Python process ten seconds to answer, which a busy machine may
+    not keep; one at a time it does so sooner, and a query that has not read yet can start again.
+    """
+    deadline = time.monotonic() + SOURCES_WITHIN_S
+    while query.isActive and query.status["message"].startswith(WITHOUT_SOURCES):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    problem = query.exception()
+    return problem is None or NOT_CONNECTED not in str(problem)
+
+
+def _offsets_of_table(file: PipelineFile, sink: PlannedSink) -> Offsets | None:
+    """Where a Delta table says to go on when the checkpoint is lost."""
+    settings = sink.writer.settings
+    if not isinstance(settings, DeltaSinkSettings):
+        return None
+    from moldau.spark.lake import committed_offsets
+
+    found = committed_offsets(sink.writer.target, sink.writer.app_id, settings.storage_options)
+    if found is None:
+        return None
+    batch, offsets = found
+    what = f"the checkpoint of sink {sink.writer.name} is lost, and its table has batch {batch}"
+    if not sink.is_stateful:
+        log.warning("%s: going on at %s", what, offsets.starting_offsets())
+        return offsets
+    if sink.mode == "append":
+        raise PipelineError(
+            file.problem(
+                f"{what}. Its windows were in the checkpoint, so it cannot go on there, and to "
+                f"begin anew would write rows again; bring back the checkpoint, or set another "
+                f"'path', or 'keys' to replace rows by",
+                "sinks",
+                sink.writer.name,
+            )
+        )
+    log.warning("%s: all of it is computed anew from the start of its sources", what)
+    return None
+
+
+def _starting_offsets(
+    file: PipelineFile, sink: PlannedSink, known: Offsets
+) -> tuple[dict[str, str], Offsets]:
+    """The option of each source to go on after these, and the same with partitions new since."""
+    from moldau.spark.lake import Offsets
+
+    starts: dict[str, str] = {}
+    begun: dict[str, dict[int, int]] = {}
+    for source in sink.sources:
+        settings = file.settings.sources[source]
+        topics = settings.topics or sorted(known.ends)
+        offsets = {
+            topic: marks | known.ends.get(topic, {})
+            for topic, marks in partitions_of(file, topics).items()
+        }
+        starts[source] = json.dumps(
+            {t: {str(p): offset for p, offset in ps.items()} for t, ps in offsets.items()}
+        )
+        begun |= {t: {p: max(o, 0) for p, o in ps.items()} for t, ps in offsets.items()}
+    return starts, Offsets.at(begun)

@@ -1,0 +1,85 @@
+"""The topics of a pipeline: those it reads must be there, those it writes are made."""
+
+from __future__ import annotations
+
+import re
+
+from moldau.peer.cluster import EARLIEST, Cluster
+from moldau.peer.errors import PeerError
+from moldau.peer.view import parse_bootstrap
+from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
+from moldau.spark.pipeline.file import PipelineFile
+from moldau.spark.pipeline.settings import TopicSink
+from moldau.spark.pipeline.sources import dead_letter_topic
+
+
+def topic_problems(file: PipelineFile) -> tuple[list[Problem], list[str] | None]:
+    """What is wrong with the topics of the sources, and which topics are still to be made.
+
+    None for these when no broker answers.
+    """
+    try:
+        with Cluster(parse_bootstrap(file.settings.bootstrap)) as cluster:
+            topics = cluster.metadata().topics
+    except PeerError as problem:
+        return [file.problem(str(problem), "bootstrap")], None
+    known = {name: len(view.leaders) for name, view in topics.items() if not view.is_internal}
+    problems = []
+    for name, source in file.settings.sources.items():
+        for topic in source.topics:
+            if topic not in topics:
+                hint = nearest(topic, known)
+                problems.append(
+                    file.problem(f"topic {topic!r} does not exist{hint}", "sources", name, "topic")
+                )
+        if source.pattern and not any(re.fullmatch(source.pattern, topic) for topic in known):
+            message = f"no topic matches {source.pattern!r}{nearest(source.pattern, known)}"
+            problems.append(file.problem(message, "sources", name, "pattern"))
+    return problems, [name for name in written_topics(file) if name not in topics]
+
+
+def written_topics(file: PipelineFile) -> dict[str, int | None]:
+    """The topics that a pipeline writes, and with how many partitions they are to be made."""
+    found: dict[str, int | None] = {}
+    for sink in file.settings.sinks.values():
+        if isinstance(sink, TopicSink):
+            found[sink.topic] = sink.partitions
+    for name in file.settings.sources:
+        letters = dead_letter_topic(file, name)
+        if letters is not None:
+            found.setdefault(letters, 1)
+    return found
+
+
+def require_topics(file: PipelineFile, more: str | None = None) -> None:
+    """Makes what is missing of the topics that are written, and `more`.
+
+    PipelineError for those to be read, and when no broker answers.
+    """
+    from moldau.client.admin import Admin
+    from moldau.client.errors import ClientError
+
+    problems, missing = topic_problems(file)
+    if problems:
+        raise PipelineError(*problems)
+    wanted = written_topics(file)
+    to_make = [*(missing or ()), *([more] if more else ())]
+    if to_make:
+        try:
+            with Admin(file.settings.bootstrap) as admin:
+                for topic in to_make:
+                    admin.create_topic(topic, wanted.get(topic) or -1, if_not_exists=True)
+        except ClientError as problem:
+            raise PipelineError(Problem(f"topics cannot be made: {problem}")) from None
+
+
+def partitions_of(file: PipelineFile, topics: list[str]) -> dict[str, dict[int, int]]:
+    """All partitions of these topics, each with the mark for its start."""
+    try:
+        with Cluster(parse_bootstrap(file.settings.bootstrap)) as cluster:
+            views = cluster.metadata(topics).topics
+            for view in views.values():
+                view.check()
+    except PeerError as problem:
+        raise PipelineError(Problem(str(problem))) from None
+    return {name: dict.fromkeys(sorted(view.leaders), EARLIEST) for name, view in views.items()}

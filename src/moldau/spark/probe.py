@@ -1,0 +1,66 @@
+"""What a worker is asked. Sent there with all its code, so only the standard library is used."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+# What tasks import, by the names under which pip knows them.
+NEEDED = {
+    "confluent_kafka": "confluent-kafka",
+    "cramjam": "cramjam",
+    "crc32c": "crc32c",
+    "kio": "kio",
+    "msgspec": "msgspec",
+    "numba": "numba",
+    "pyarrow": "pyarrow",
+}
+SHIPPED = ("moldau", "pyspark_moldau")
+
+
+class Answer(NamedTuple):
+    """What one worker's Python has; `fingerprint` is empty where it has not this package."""
+
+    host: str
+    python: str
+    missing: tuple[str, ...]
+    fingerprint: str
+
+
+def answer(_: Iterable[int]) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+    """The body of a task: an Answer, as a plain tuple."""
+    specs = [importlib.util.find_spec(name) for name in SHIPPED]
+    folders = [
+        next(iter(spec.submodule_search_locations))
+        for spec in specs
+        if spec is not None and spec.submodule_search_locations
+    ]
+    missing = tuple(NEEDED[name] for name in NEEDED if importlib.util.find_spec(name) is None)
+    found = fingerprint_of(folders) if len(folders) == len(SHIPPED) else ""
+    yield socket.gethostname(), sys.executable, missing, found
+
+
+def fingerprint_of(folders: Iterable[str]) -> str:
+    """By which two installations of packages are known to be the same."""
+    digest = hashlib.blake2b(digest_size=8)
+    for folder in folders:
+        for path in files_of(folder):
+            digest.update(os.path.relpath(path, folder).encode())
+            with open(path, "rb") as file:
+                digest.update(hashlib.blake2b(file.read()).digest())
+    return digest.hexdigest()
+
+
+def files_of(folder: str) -> list[str]:
+    """The files of a package, without what Python and numba keep beside them."""
+    return sorted(
+        os.path.join(parent, name)
+        for parent, _, names in os.walk(folder)
+        if os.path.basename(parent) != "__pycache__"
+        for name in names
+    )

@@ -1,0 +1,349 @@
+"""The sink on a real Spark, batch by batch."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from moldau.spark.lake import (
+    DeltaSink,
+    LakeError,
+    OffsetConflict,
+    Offsets,
+    SchemaConflict,
+    Written,
+    committed_offsets,
+)
+from tests.spark.lake.tables import data_files, rows_of, values_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+ALL_TYPES = [
+    "id",
+    "string(id) s",
+    "timestamp'2024-03-31 01:30:00.123456' t",
+    "timestamp_ntz'2024-01-01 00:00:00' n",
+    "date'2024-02-29' d",
+    "cast(id / 3 as decimal(20, 5)) e",
+    "binary('\\0x') b",
+    "array(id, null) a",
+    "map('k', struct(id as x, timestamp'1969-12-31 23:59:59' as y)) m",
+    "struct(float(id) as f, array(struct(double('NaN') as z)) as l) st",
+    "tinyint(id) i",
+    "if(id = 1, null, id > 1) o",
+    "cast(null as map<int, int>) nothing",
+]
+
+
+def numbers(spark: SparkSession, first: int, end: int) -> DataFrame:
+    return spark.range(first, end, numPartitions=2).withColumnRenamed("id", "n")
+
+
+def offsets(first: int, end: int) -> Offsets:
+    return Offsets({"orders": {0: (first, end)}})
+
+
+def test_a_batch_that_is_written_again_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(path, app_id="app")
+    written = sink.write(numbers(spark, 0, 10), 0, offsets(0, 10))
+    assert (written.rows, written.files, written.skipped) == (10, 2, False)
+    assert written.bytes == sum((tmp_path / "t" / name).stat().st_size for name in data_files(path))
+    sink.write(numbers(spark, 10, 15), 1, offsets(10, 15))
+    files = data_files(path)
+    for again in (sink, DeltaSink(path, app_id="app")):
+        for batch_id in (0, 1):
+            assert again.write(numbers(spark, 0, 99), batch_id) == Written(skipped=True)
+    assert values_of(path, "n") == list(range(15))
+    assert data_files(path) == files
+    assert committed_offsets(path, "app") == (1, Offsets.at({"orders": {0: 15}}))
+    assert committed_offsets(path, "other") is None
+    assert committed_offsets(str(tmp_path / "nowhere"), "app") is None
+
+
+def test_every_type_arrives_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    frame = spark.range(4).selectExpr(*ALL_TYPES)
+    DeltaSink(path, app_id="app").write(frame, 0)
+    files = [str(tmp_path / "t" / name) for name in data_files(path)]
+    back = spark.read.schema(frame.schema).parquet(*files)
+    shown = [row.asDict(recursive=True) for row in back.orderBy("id").collect()]
+    assert str(shown) == str([row.asDict(recursive=True) for row in frame.collect()])
+    schema = pa.schema(DeltaTable(path).schema().to_arrow())
+    assert schema.field("t").type == pa.timestamp("us", tz="UTC")
+    assert schema.field("e").type == pa.decimal128(20, 5)
+    assert len(rows_of(path)) == 4
+
+
+def test_a_conflict_with_another_writer_is_checked_and_committed_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "t")
+    DeltaSink(path, app_id="one").write(numbers(spark, 0, 1), 0)
+    commit = DeltaSink._commit_on
+    interruptions = [
+        lambda: DeltaSink(path, app_id="two").write(numbers(spark, 1, 2), 0),
+        lambda: DeltaSink(path, app_id="two").write(numbers(spark, 2, 3), 1),
+    ]
+
+    def interrupted(self: DeltaSink, *arguments: Any) -> None:
+        if self.app_id == "one" and interruptions:
+            interruptions.pop(0)()
+        commit(self, *arguments)
+
+    monkeypatch.setattr(DeltaSink, "_commit_on", interrupted)
+    assert not DeltaSink(path, app_id="one").write(numbers(spark, 3, 4), 1).skipped
+    assert values_of(path, "n") == [0, 1, 2, 3]
+
+
+def test_of_two_that_write_the_same_batch_at_once_one_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "t")
+    DeltaSink(path, app_id="app").write(numbers(spark, 0, 1), 0)
+    commit = DeltaSink._commit_on
+    both_checked = threading.Barrier(2, timeout=30)
+    checked = threading.local()
+
+    def together(self: DeltaSink, *arguments: Any) -> None:
+        if not hasattr(checked, "once"):
+            checked.once = True
+            both_checked.wait()
+        commit(self, *arguments)
+
+    monkeypatch.setattr(DeltaSink, "_commit_on", together)
+    results: list[Written] = []
+
+    def write() -> None:
+        results.append(DeltaSink(path, app_id="app").write(numbers(spark, 1, 3), 1))
+
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(50)
+    assert sorted(result.skipped for result in results) == [False, True]
+    assert values_of(path, "n") == [0, 1, 2]
+
+
+def test_many_writers_at_once_all_land(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    problems: list[BaseException] = []
+
+    def write(writer: int) -> None:
+        try:
+            sink = DeltaSink(path, app_id=f"writer {writer}")
+            for batch_id in range(3):
+                first = writer * 100 + batch_id * 10
+                sink.write(spark.range(first, first + 10, numPartitions=1), batch_id)
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(50)
+    assert problems == []
+    assert values_of(path, "id") == [w * 100 + n for w in range(3) for n in range(30)]
+
+
+def test_new_columns_are_added_and_missing_ones_are_null(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(path, app_id="app")
+    sink.write(spark.sql("select 1 a, struct(1 x) s"), 0)
+    sink.write(spark.sql("select 'b' b, struct('y' y, 2 x) s, tinyint(2) A"), 1)
+    sink.write(spark.sql("select 3 a"), 2)
+    rows = sorted(rows_of(path), key=lambda row: row["a"])
+    assert rows == [
+        {"a": 1, "s": {"x": 1, "y": None}, "b": None},
+        {"a": 2, "s": {"x": 2, "y": "y"}, "b": "b"},
+        {"a": 3, "s": None, "b": None},
+    ]
+
+
+def test_an_incompatible_change_stops_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(path, app_id="app")
+    sink.write(spark.sql("select 1 a"), 0)
+    files, version = data_files(path), DeltaTable(path).version()
+    with pytest.raises(SchemaConflict, match=r"'a' is int32 in the table and string in the batch"):
+        sink.write(spark.sql("select 'x' a, 1 new"), 1)
+    assert (data_files(path), DeltaTable(path).version()) == (files, version)
+    sink.write(spark.sql("select 2 a"), 1)
+    assert values_of(path, "a") == [1, 2]
+
+
+def test_a_table_with_rules_of_its_own_or_other_folders_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    DeltaSink(path, app_id="app", partition_by=["p"]).write(spark.sql("select 1 a, 'x' p"), 0)
+    with pytest.raises(LakeError, match=r"is partitioned by \['p'\], not by \['a'\]"):
+        DeltaSink(path, app_id="app", partition_by=["a"]).write(spark.sql("select 1 a, 'x' p"), 1)
+    # Who does not say so follows the table.
+    DeltaSink(path, app_id="app").write(spark.sql("select 2 a, 'y z' p"), 1)
+    assert rows_of(path)[0].keys() == {"a", "p"}
+    assert sorted((row["a"], row["p"]) for row in rows_of(path)) == [(1, "x"), (2, "y z")]
+    DeltaTable(path).alter.add_constraint({"positive": "a > 0"})
+    with pytest.raises(LakeError, match=r"cannot keep \(delta.constraints.positive\)"):
+        DeltaSink(path, app_id="app").write(spark.sql("select 3 a, 'x' p"), 2)
+
+
+def test_upsert_replaces_by_key_and_the_last_of_a_batch_counts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(path, app_id="app", mode="upsert", keys=["k"], delete_where="v = 'gone'")
+    frame = spark.range(0, 30, numPartitions=3).selectExpr(
+        "id % 5 k", "string(id) v", "array(id) l"
+    )
+    assert sink.write(frame, 0, offsets(0, 30)).rows == 5
+    assert _by_key(path) == {k: str(25 + k) for k in range(5)}
+    changes = spark.createDataFrame(
+        [(1, "new"), (2, "x"), (2, "gone"), (7, "gone"), (8, "gone"), (8, "back")],
+        "k long, v string",
+    ).coalesce(1)
+    sink.write(changes, 1, offsets(30, 36))
+    expected = {0: "25", 1: "new", 3: "28", 4: "29", 8: "back"}
+    assert _by_key(path) == expected
+    assert sink.write(changes, 1) == Written(skipped=True)
+    # A batch without effect is in the table all the same.
+    sink.write(spark.sql("select 99L k, 'gone' v"), 2, offsets(36, 37))
+    assert sink.write(spark.sql("select 99L k, 'again' v"), 2).skipped
+    sink.write(spark.sql("select 0L k, 'added' v, 5 more"), 3, offsets(37, 38))
+    assert _by_key(path) == expected | {0: "added"}
+    assert committed_offsets(path, "app") == (3, Offsets.at({"orders": {0: 38}}))
+    # What tasks wrote to be merged is gone again; the table's own writer names files otherwise.
+    assert all("-c000." in name for name in data_files(path))
+
+
+def _by_key(path: str) -> dict[int, str]:
+    rows = rows_of(path)
+    assert len({row["k"] for row in rows}) == len(rows)
+    return {row["k"]: row["v"] for row in rows}
+
+
+def test_upsert_goes_by_order_where_one_is_given_and_by_several_keys(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(
+        path,
+        app_id="app",
+        mode="upsert",
+        keys=["K-1", "p"],
+        order_by=["at"],
+        partition_by=["p"],
+    )
+    for batch_id, rows in enumerate([[(1, "a", 3), (1, "a", 1)], [(1, "b", 1), (1, "a", 9)]]):
+        sink.write(spark.createDataFrame(rows, "`K-1` int, p string, at int"), batch_id)
+    assert sorted((row["K-1"], row["p"], row["at"]) for row in rows_of(path)) == [
+        (1, "a", 9),
+        (1, "b", 1),
+    ]
+
+
+def test_upsert_refuses_rows_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(path, app_id="app", mode="upsert", keys=["k"])
+    with pytest.raises(SchemaConflict, match="'k' is a key, and null in 1 rows"):
+        sink.write(spark.sql("select * from values (1, 'a'), (null, 'b') as t(k, v)"), 0)
+    with pytest.raises(SchemaConflict, match="'k' is a key, and not in the batch"):
+        sink.write(spark.sql("select 'a' v"), 0)
+    assert rows_of(path) == []
+
+
+def test_complete_replaces_all_rows_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(path, app_id="app", mode="complete")
+    for batch_id, end in enumerate((5, 3, 0, 4)):
+        sink.write(numbers(spark, 0, end), batch_id)
+        assert values_of(path, "n") == list(range(end))
+    assert sink.write(numbers(spark, 0, 9), 3).skipped
+    assert values_of(path, "n") == list(range(4))
+
+
+def test_records_that_another_query_has_written_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(path, app_id="app")
+    sink.write(numbers(spark, 0, 10), 7, offsets(0, 10))
+    context = spark.sparkContext
+    context.setLocalProperty("sql.streaming.queryId", "another")
+    try:
+        with pytest.raises(OffsetConflict, match=r'begins at 5;.*startingOffsets=\{"orders"'):
+            sink.write(numbers(spark, 5, 12), 0, offsets(5, 12))
+        with pytest.raises(OffsetConflict, match="begins at an unknown offset"):
+            sink.write(numbers(spark, 0, 12), 0, offsets(-1, 12))
+        with pytest.raises(OffsetConflict, match="without offsets nobody can tell"):
+            sink.write(numbers(spark, 0, 12), 0)
+        assert not sink.write(numbers(spark, 10, 12), 0, offsets(10, 12)).skipped
+    finally:
+        context.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
+    assert values_of(path, "n") == list(range(12))
+
+
+def test_an_application_that_only_the_log_has_forgotten_is_not_taken_for_a_new_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(path, app_id="app")
+    sink.write(numbers(spark, 0, 10), 0, offsets(0, 10))
+    DeltaSink(path, app_id="other").write(numbers(spark, 10, 11), 0)
+    DeltaTable(path).create_checkpoint()
+    for log in sorted((tmp_path / "t" / "_delta_log").glob("*.json"))[:-1]:
+        log.unlink()
+    with pytest.raises(OffsetConflict, match="does not go back far enough"):
+        committed_offsets(path, "app")
+    context = spark.sparkContext
+    context.setLocalProperty("sql.streaming.queryId", "another")
+    try:
+        with pytest.raises(OffsetConflict, match="does not go back far enough"):
+            DeltaSink(path, app_id="app").write(numbers(spark, 0, 10), 0, offsets(0, 10))
+    finally:
+        context.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
+    # The query itself needs no more than its number of the batch.
+    again = DeltaSink(path, app_id="app")
+    assert again.write(numbers(spark, 0, 10), 0, offsets(0, 10)).skipped
+    assert not again.write(numbers(spark, 11, 12), 1, offsets(10, 11)).skipped
+    assert values_of(path, "n") == list(range(12))
+
+
+def test_a_batch_without_rows_is_remembered_for_its_offsets(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(path, app_id="app")
+    sink.write(numbers(spark, 0, 0), 0, offsets(0, 10))
+    assert committed_offsets(path, "app") == (0, Offsets.at({"orders": {0: 10}}))
+    version = DeltaTable(path).version()
+    sink.write(numbers(spark, 0, 0), 1, Offsets.at({"orders": {0: 10}}))
+    assert DeltaTable(path).version() == version
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mode": "update"},
+        {"mode": "upsert"},
+        {"keys": ["k"]},
+        {"delete_where": "x"},
+        {"app_id": ""},
+        {"compression": "lzo"},
+    ],
+)
+def test_wrong_settings_are_refused_at_once(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        DeltaSink(str(tmp_path), **{"app_id": "app", **wrong})

@@ -1,0 +1,32 @@
+"""Pipelines on a real Spark, started once for all of these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.conftest import MISSING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+collect_ignore_glob = ["test_*.py"] if MISSING else []
+
+
+@pytest.fixture(scope="package")
+def spark() -> Iterator[SparkSession]:
+    from moldau.spark import session
+
+    spark = session(
+        "test",
+        master="local[2]",
+        config={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "512m",
+            "spark.scheduler.mode": "FAIR",
+        },
+    )
+    yield spark
+    spark.stop()

@@ -1,0 +1,136 @@
+"""A standalone cluster of two workers whose Python lacks this package; executors that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sysconfig
+import time
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from moldau.spark import session
+from moldau.spark.probe import SHIPPED
+from moldau.spark.shipping import WorkersLack, ship
+from moldau.testing import Broker
+from tests.spark.lake.copying import start_copy
+from tests.spark.lake.tables import rows_of
+from tests.spark.standalone import HOST, QUICK_JAVA, StandaloneSpark
+from tests.spark.topics import fresh_topic, numbered, produce
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="executors are found in /proc"),
+]
+
+WITHIN_S = 120.0
+CONFIG = {
+    "spark.driver.host": HOST,
+    "spark.driver.bindAddress": HOST,
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneSpark]:
+    with StandaloneSpark(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+def python_without(folder: Path, *packages: str) -> Path:
+    """A Python with all that this one has but for some packages; made of links, so it is cheap."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = next(folder.glob("lib/python3*/site-packages"))
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        # Through files like that the package may be found elsewhere.
+        if entry.suffix != ".pth" and not entry.name.startswith(packages):
+            (site / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def spark(
+    cluster: StandaloneSpark, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """A session on that cluster, whose workers have all but this package."""
+    bare = python_without(tmp_path_factory.mktemp("bare"), *SHIPPED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONPATH", raising=False)
+        patch.setenv("PYSPARK_PYTHON", str(bare))
+        spark = session("test", master=cluster.url, config=CONFIG)
+        yield spark
+        spark.stop()
+
+
+def wait_until(done: Callable[[], bool], query: StreamingQuery) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not done():
+        problem = query.exception()
+        assert problem is None, str(problem)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_the_package_reaches_workers_and_rows_are_there_once_though_executors_die(
+    spark: SparkSession, cluster: StandaloneSpark, moldau_broker: Broker, tmp_path: Path
+) -> None:
+    broker, table = moldau_broker, tmp_path / "table"
+    topic = fresh_topic(broker, partitions=2)
+    produce(broker, topic, numbered(0, 400), per_batch=10)
+    query = start_copy(spark, broker.bootstrap, topic, tmp_path, most=100)
+    try:
+        wait_until(lambda: count(table) >= 100, query)
+        first, second = cluster.executors()
+        os.kill(first, signal.SIGKILL)
+        produce(broker, topic, numbered(400, 300), per_batch=10)
+        wait_until(lambda: count(table) >= 500, query)
+        broker.stop()
+        broker.start()
+        os.kill(second, signal.SIGKILL)
+        produce(broker, topic, numbered(700, 200), per_batch=10)
+        wait_until(lambda: count(table) >= 900, query)
+    finally:
+        query.stop()
+    assert {first, second}.isdisjoint(cluster.executors())
+    rows = rows_of(table)
+    assert sorted(row["n"] for row in rows) == list(range(900))
+    assert len({(row["partition"], row["offset"]) for row in rows}) == 900
+
+
+def count(table: Path) -> int:
+    return len(rows_of(table)) if (table / "_delta_log").is_dir() else 0
+
+
+def test_packages_that_workers_lack_are_named_with_what_to_do(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poor = python_without(tmp_path / "poor", *SHIPPED, "numba", "cramjam")
+    change_python(spark, poor, monkeypatch)
+    with pytest.raises(WorkersLack, match=r"cramjam, numba\. .*pip install 'moldau\[spark\]'"):
+        ship(spark)
+
+
+def test_a_python_that_workers_do_not_have_is_named(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_python(spark, Path("/nowhere/python"), monkeypatch)
+    with pytest.raises(WorkersLack, match=r"cannot run /nowhere/python: .*; set PYSPARK_PYTHON"):
+        ship(spark)
+
+
+def change_python(spark: SparkSession, python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the session had begun with that one: a new one would take long."""
+    context = spark.sparkContext
+    monkeypatch.setattr(context, "pythonExec", str(python))
+    monkeypatch.setattr(context, "_python_includes", [])
+    monkeypatch.setitem(context.environment, "PYTHONPATH", "")
