@@ -1,0 +1,32 @@
+"""The measurements, by the name that the command line takes; each yields rows of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bench.kafka.comparison import Row
+from bench.kafka.measure.cluster import measure_cluster, measure_failover
+from bench.kafka.measure.groups import measure_groups
+from bench.kafka.measure.java import measure_java
+from bench.kafka.measure.latency import measure_latency
+from bench.kafka.measure.partitions import measure_partitions
+from bench.kafka.measure.requests import measure_requests
+from bench.kafka.measure.restart import measure_restart
+from bench.kafka.measure.spark import measure_spark
+from bench.kafka.measure.startup import measure_startup
+from bench.kafka.measure.throughput import measure_throughput
+from bench.kafka.sides import Bench
+
+MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "startup": measure_startup,
+    "throughput": measure_throughput,
+    "requests": measure_requests,
+    "latency": measure_latency,
+    "partitions": measure_partitions,
+    "restart": measure_restart,
+    "groups": measure_groups,
+    "java": measure_java,
+    "cluster": measure_cluster,
+    "failover": measure_failover,
+    "spark": measure_spark,
+}

@@ -1,0 +1,12 @@
+"""The cases, one module per API or close family; importing a module registers its cases."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+
+def load() -> None:
+    """Registers every case."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
