@@ -1,4 +1,4 @@
-"""`python -m tests.torture`: see `torture.py`."""
+"""`python -m tests.torture [broker|cluster]`: see `torture.py` and `cluster.py`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,30 @@ import tempfile
 import time
 from pathlib import Path
 
+from moldau.testing.process import BrokerFailed
+from tests.scenarios.ledger import Wrong as WrongInCluster
+from tests.torture.cluster import ClusterTorture
 from tests.torture.messages import Wrong
 from tests.torture.torture import Torture
 
+_CYCLES = {"broker": 200, "cluster": 60}
+
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make torture", description="Kill a broker many times.")
+    parser = argparse.ArgumentParser(
+        prog="make torture", description="Break a broker or a cluster many times."
+    )
+    parser.add_argument("what", nargs="?", choices=["broker", "cluster"], default="broker")
     parser.add_argument("--seed", type=int, default=None, help="repeat the choices of a run")
     parser.add_argument("--seconds", type=float, default=None, help="stop after so long")
-    parser.add_argument("--cycles", type=int, default=None, help="stop after so many kills")
+    parser.add_argument("--minutes", type=float, default=None, help="stop after so long")
+    parser.add_argument("--cycles", type=int, default=None, help="stop after so many failures")
+    parser.add_argument("--folder", type=Path, help="where data and logs are kept, also at the end")
     given = parser.parse_args()
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
-    cycles = 200 if given.cycles is None and given.seconds is None else given.cycles
-    deadline = None if given.seconds is None else time.monotonic() + given.seconds
+    seconds = given.seconds if given.minutes is None else given.minutes * 60
+    cycles = _CYCLES[given.what] if given.cycles is None and seconds is None else given.cycles
+    deadline = None if seconds is None else time.monotonic() + seconds
 
     def is_over(done: int) -> bool:
         return (cycles is not None and done >= cycles) or (
@@ -30,19 +41,22 @@ def main() -> int:
         )
 
     print(f"seed {seed}", flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="moldau-torture-"))
-    torture = Torture(folder, seed, lambda text: print(text, flush=True))
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="moldau-torture-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = Torture if given.what == "broker" else ClusterTorture
+    torture = kind(folder, seed, lambda text: print(text, flush=True))
     try:
         torture.run(is_over)
-    except Wrong as problem:
+    except (Wrong, WrongInCluster, BrokerFailed) as problem:
         print(f"WRONG after {torture.summary}, seed {seed}: {problem}", file=sys.stderr)
         for deed in torture.last_deeds:
             print(f"  {deed}", file=sys.stderr)
-        print(f"data and the broker's log are in {folder}", file=sys.stderr)
+        print(f"data and logs are in {folder}", file=sys.stderr)
         return 1
     finally:
         torture.close()
-    shutil.rmtree(folder)
+    if given.folder is None:
+        shutil.rmtree(folder)
     print(f"all promises kept: {torture.summary}")
     return 0
 

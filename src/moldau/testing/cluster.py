@@ -130,6 +130,11 @@ class Cluster:
             for broker in range(self._first_brokers):
                 self._make_place(broker)
             self.start(*self._places)
+            everybody = set(self._places)
+            self.wait_until(
+                lambda: all(self.view(broker).brokers == everybody for broker in everybody),
+                "every broker knows all others",
+            )
         except BaseException:
             self.close()
             raise
