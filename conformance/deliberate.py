@@ -70,20 +70,34 @@ DELIBERATE: tuple[Deliberate, ...] = (
         case="the_same_partition_twice",
     ),
     Deliberate(
+        "A batch that repeats an earlier one is answered without an append time, which it has not "
+        "on a topic that keeps the producers' times.",
+        group="Produce",
+        case="sequences",
+        path="*log_append_time*",
+    ),
+    Deliberate(
+        "There are no transactions, and a producer is told so for good; Kafka's coordinator is "
+        "only not found, which is tried again until the producer's patience ends.",
+        group="Produce",
+        case="transactional_batches",
+        path="*error_code",
+    ),
+    Deliberate(
         "Null instead of records is refused; Kafka fails inside and never answers.",
         group="Produce",
         step="null",
         kafka="'(no answer)'",
     ),
     Deliberate(
-        "Batches are checked, records are not walked (design decision 3): an error names the "
+        "Batches are checked, records are not walked: an error names the "
         "batch, not the record in it.",
         group="Produce",
         path="*.record_errors",
         moldau="[]",
     ),
     Deliberate(
-        "Batches are checked, records are not walked (design decision 3): a payload that is not "
+        "Batches are checked, records are not walked: a payload that is not "
         "what its codec bit says is found by whoever reads it.",
         group="Produce",
         case="bad_batches",
@@ -304,14 +318,14 @@ DELIBERATE: tuple[Deliberate, ...] = (
         "No rack is an empty text.", group="Defaults", case="of_the_broker", path="broker.rack.*"
     ),
     Deliberate(
-        "Defaults that suit a laptop: no wait before a first rebalance (WIRE.md, rule 10), "
+        "Defaults that suit a laptop: no wait before a first rebalance, "
         "and a bound on what waits to be handled.",
         group="Defaults",
         case="of_the_broker",
         path="group.initial.rebalance.delay.ms.*",
     ),
     Deliberate(
-        "Defaults that suit a laptop: no wait before a first rebalance (WIRE.md, rule 10), "
+        "Defaults that suit a laptop: no wait before a first rebalance, "
         "and a bound on what waits to be handled.",
         group="Defaults",
         case="of_the_broker",
@@ -328,6 +342,20 @@ DELIBERATE: tuple[Deliberate, ...] = (
         group="Defaults",
         case="of_the_broker",
         path="offsets.topic.replication.factor.*",
+    ),
+    *(
+        Deliberate(
+            "A follower comes back soon, and what is not there is an empty text; how many "
+            "connections it fetches with is settled at its start.",
+            group="Defaults",
+            case="of_the_broker",
+            path=path,
+        )
+        for path in (
+            "replica.fetch.backoff.ms.*",
+            "replica.selector.class.*",
+            "num.replica.fetchers.read_only",
+        )
     ),
     # Groups
     Deliberate(

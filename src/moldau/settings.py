@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any, TypeVar
 
 LONG_MAX = 2**63 - 1
@@ -85,7 +87,10 @@ class Setting:
             case "int" | "long":
                 return int(text)
             case "double":
-                return float(text)
+                value = float(text)
+                if not math.isfinite(value):
+                    raise ValueError
+                return value
             case "list":
                 return tuple(item.strip() for item in text.split(",") if item.strip())
             case _:
@@ -98,11 +103,13 @@ class Setting:
                     allowed = ", ".join(self.choices)
                     raise InvalidSetting(self.name, text, f"must be one of: {allowed}")
         if isinstance(value, int | float) and not isinstance(value, bool):
-            minimum = -LONG_MAX - 1 if self.minimum is None else self.minimum
-            maximum = LONG_MAX if self.maximum is None else self.maximum
-            if not value >= minimum:
+            minimum, maximum = self.minimum, self.maximum
+            if self.kind != "double":
+                minimum = -LONG_MAX - 1 if minimum is None else minimum
+                maximum = LONG_MAX if maximum is None else maximum
+            if minimum is not None and value < minimum:
                 raise InvalidSetting(self.name, text, f"must be at least {minimum}")
-            if value > maximum:
+            if maximum is not None and value > maximum:
                 raise InvalidSetting(self.name, text, f"must be at most {maximum}")
 
     def format(self, value: Any) -> str:
@@ -111,7 +118,17 @@ class Setting:
             return "true" if value else "false"
         if isinstance(value, tuple):
             return ",".join(value)
-        return str(value)
+        return _java_double(value) if isinstance(value, float) else str(value)
+
+
+def _java_double(value: float) -> str:
+    """A finite number as Java writes it: 0.5, 1.0E15."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    first, *others = map(str, digits)
+    power = int(exponent) + len(others)
+    return f"{'-' if sign else ''}{first}.{''.join(others) or '0'}E{power}"
 
 
 def setting(

@@ -55,7 +55,7 @@ def test_a_topics_settings_are_described_in_every_version(asker: Asker, version:
         include_synonyms=True,
         include_documentation=True,
     ).results
-    assert result.error_code == 0
+    assert (result.error_code, result.error_message) == (0, "")
     assert (result.resource_type, result.resource_name) == (TOPIC, name)
     shown = {config.name: config for config in result.configs}
     retention = shown["retention.ms"]

@@ -36,6 +36,7 @@ def test_controllers_have_no_endpoints_of_their_own(asker: Asker) -> None:
         answer = asker.ask(Api.DESCRIBE_CLUSTER, endpoint_type=endpoint_type)
         assert answer.error_code == error
         assert answer.error_message
+        assert answer.endpoint_type == 1
 
 
 def test_the_cluster_keeps_its_id(moldau_broker: Broker) -> None:

@@ -16,6 +16,8 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.wire_client import (
     Client,
+    append_open,
+    fetch_values,
     inside,
     make_batch,
     read_records,
@@ -320,14 +322,16 @@ def test_an_old_leader_epoch_is_fenced_and_a_future_one_unknown(moldau_broker: B
             key = topic_id if version >= 13 else "t"
             for epoch, code in (
                 (-1, 0),
+                (-2, 0),
                 (5, 0),
                 (4, Error.FENCED_LEADER_EPOCH),
                 (6, Error.UNKNOWN_LEADER_EPOCH),
             ):
                 answer = client.fetch(key, 0, version=version, current_leader_epoch=epoch)
                 assert answer.error_code == code, (version, epoch)
-                if code and version >= 16:
-                    assert answer.current_leader.leader_epoch == 5
+                if version >= 12:
+                    is_told = version >= 16 and code == Error.FENCED_LEADER_EPOCH
+                    assert answer.current_leader.leader_epoch == (5 if is_told else -1)
 
 
 def test_a_broker_that_does_not_lead_says_who_does(moldau_broker: Broker) -> None:
@@ -354,6 +358,20 @@ def test_a_broker_that_does_not_lead_says_who_does(moldau_broker: Broker) -> Non
 
 
 @pytest.mark.parametrize("version", versions(Api.FETCH))
+def test_only_replicas_are_fed_as_such(client: Client, version: int) -> None:
+    topic = filled(client, 1)
+    key = client.topic_id(topic) if version >= 13 else topic
+    for replica in (0, 7):
+        state = {"replica_id": replica, "replica_epoch": -1}
+        asked = fetch_values({key: [0]}) | {"replica_id": replica, "replica_state": state}
+        refused = client.ask(Api.FETCH, version, **asked).responses[0].partitions[0]
+        assert refused.error_code == Error.NOT_LEADER_OR_FOLLOWER
+        assert (refused.high_watermark, refused.records or b"") == (-1, b"")
+        if version >= 16:
+            assert refused.current_leader.leader_id == 0
+
+
+@pytest.mark.parametrize("version", versions(Api.FETCH))
 def test_who_reads_committed_records_is_told_of_aborted_transactions(
     client: Client, version: int
 ) -> None:
@@ -365,12 +383,11 @@ def test_who_reads_committed_records_is_told_of_aborted_transactions(
     assert answer.aborted_transactions == ()
 
 
-def test_records_of_an_open_transaction_are_only_for_who_reads_uncommitted(client: Client) -> None:
+def test_records_of_an_open_transaction_are_only_for_who_reads_uncommitted(
+    client: Client, moldau_session_broker: Broker
+) -> None:
     topic = filled(client, 1)
-    batch = make_batch(
-        b"open", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True
-    )
-    assert client.produce(topic, batch).error_code == 0
+    append_open(moldau_session_broker, topic, b"open")
     assert offsets(client.fetch(topic, 0)) == [0, 1]
     answer = client.fetch(topic, 0, isolation_level=1)
     assert offsets(answer) == [0]

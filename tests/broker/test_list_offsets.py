@@ -13,7 +13,7 @@ from moldau.records.record import Record, assemble, build_batch
 from moldau.testing import Broker
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-from tests.broker.wire_client import Client, inside, make_batch, now_ms, versions
+from tests.broker.wire_client import Client, append_open, inside, make_batch, now_ms, versions
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = range(-1, -7, -1)
 
@@ -93,6 +93,30 @@ def test_places_that_came_later_need_their_version(
             assert answer.error_code == Error.UNSUPPORTED_VERSION
 
 
+@pytest.mark.parametrize("version", versions(Api.LIST_OFFSETS))
+def test_places_that_nobody_knows_need_another_version(client: Client, version: int) -> None:
+    topic = client.create()
+    for timestamp in (-7, -(2**63)):
+        answer = ask(client, topic, timestamp, version=version)
+        assert place(answer) == (Error.UNSUPPORTED_VERSION, -1, -1)
+
+
+def test_a_partition_that_is_asked_for_twice_is_refused_once(client: Client) -> None:
+    topic = client.create(partitions=2)
+    wanted = [
+        {"partition_index": index, "timestamp": LATEST, "current_leader_epoch": -1}
+        for index in (1, 0, 1)
+    ]
+    answer = client.ask(
+        Api.LIST_OFFSETS,
+        replica_id=-1,
+        isolation_level=0,
+        topics=[{"name": topic, "partitions": wanted}],
+    )
+    found = [(each.partition_index, *place(each)) for each in answer.topics[0].partitions]
+    assert found == [(1, Error.INVALID_REQUEST, -1, -1), (0, 0, 0, -1)]
+
+
 def test_the_largest_timestamp_is_found_inside_of_a_batch(client: Client) -> None:
     topic = client.create()
     start = now_ms() - 1000
@@ -145,13 +169,12 @@ def test_an_old_leader_epoch_and_a_follower_are_told(moldau_broker: Broker) -> N
         assert ask(client, "t", LATEST).error_code == Error.NOT_LEADER_OR_FOLLOWER
 
 
-def test_the_end_for_committed_readers_is_before_an_open_transaction(client: Client) -> None:
+def test_the_end_for_committed_readers_is_before_an_open_transaction(
+    client: Client, moldau_session_broker: Broker
+) -> None:
     topic = client.create()
     client.produce(topic, make_batch(b"plain"))
-    batch = make_batch(
-        b"open", producer_id=3, producer_epoch=0, base_sequence=0, is_transactional=True
-    )
-    client.produce(topic, batch)
+    append_open(moldau_session_broker, topic, b"open")
     assert ask(client, topic, LATEST).offset == 2
     assert ask(client, topic, LATEST, isolation_level=1).offset == 1
 

@@ -133,17 +133,49 @@ def test_topics_are_found_by_id(client: Client, version: int) -> None:
     assert (missing.error_code, missing.name) == (Error.UNKNOWN_TOPIC_ID, None)
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_versions_that_have_no_answer_to_an_id_refuse_the_request(
+    client: Client, version: int
+) -> None:
+    topic = client.create()
+    topic_id = client.topic_id(topic)
+    questions: list[list[dict[str, Any]]] = [
+        [{"topic_id": topic_id, "name": None}, {"topic_id": UUID(int=0), "name": topic}],
+        [{"topic_id": UUID(int=0), "name": None}],
+        [{"topic_id": uuid4(), "name": "n"}],
+    ]
+    for wanted in questions:
+        answer = client.ask(Api.METADATA, version, topics=wanted, allow_auto_topic_creation=True)
+        assert (answer.brokers, answer.cluster_id, answer.controller_id) == ((), None, -1)
+        assert [(each.error_code, each.name) for each in answer.topics] == [
+            (Error.INVALID_REQUEST, each["name"] or "") for each in wanted
+        ]
+
+
+def test_a_topic_is_answered_once_however_often_it_is_asked_for(client: Client) -> None:
+    topic, strange_id = client.create(), uuid4()
+    topic_id = client.topic_id(topic)
+    by_id = [{"topic_id": each, "name": None} for each in (topic_id, strange_id) * 2]
+    answer = client.ask(Api.METADATA, 12, topics=[{"name": topic}, *by_id, {"name": topic}])
+    assert [(each.name, each.topic_id) for each in answer.topics] == [
+        (topic, topic_id),
+        (None, strange_id),
+    ]
+
+
 def test_operations_are_told_when_asked_for(client: Client) -> None:
     topic = client.create()
     answer = client.ask(
         Api.METADATA,
         10,
-        topics=[{"name": topic}],
+        topics=[{"name": topic}, {"name": "nobody-made-this"}, {"name": "not/good"}],
+        allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
         include_cluster_authorized_operations=True,
     )
     # READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
-    assert answer.topics[0].topic_authorized_operations == 0b1101_1111_1000
+    told = [each.topic_authorized_operations for each in answer.topics]
+    assert told == [0b1101_1111_1000] * 3
     assert answer.cluster_authorized_operations > 0
 
 

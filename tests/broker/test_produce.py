@@ -173,6 +173,59 @@ def test_zstd_needs_version_7(client: Client) -> None:
     assert client.produce(topic, gzip, version=3).error_code == 0
 
 
+@pytest.mark.parametrize("version", versions(Api.PRODUCE))
+def test_transactional_batches_are_refused_and_plain_ones_with_an_id_taken(
+    client: Client, version: int
+) -> None:
+    topic = client.create()
+    open_batch = make_batch(
+        b"x", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    for transactional_id, batch, code in (
+        (None, open_batch, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("someone", open_batch, Error.INVALID_TXN_STATE),
+        ("someone", make_batch(b"plain"), Error.NONE),
+    ):
+        values = produce_values({key_of(client, topic, version): {0: batch}})
+        answer = client.ask(Api.PRODUCE, version, **values, transactional_id=transactional_id)
+        result = answer.responses[0].partition_responses[0]
+        assert (result.error_code, result.base_offset) == (code, -1 if code else 0)
+        if version >= 5:
+            assert result.log_start_offset == (-1 if code else 0)
+    answer = client.fetch(topic, 0, isolation_level=1)
+    assert (answer.high_watermark, answer.last_stable_offset) == (1, 1)
+
+
+def test_a_refusal_by_the_log_says_where_the_log_begins(client: Client) -> None:
+    topic = client.create(cleanup_policy="compact,delete", max_message_bytes="500")
+    keyed = make_batch(b"x", key=b"k")
+    client.produce(topic, keyed)
+    client.produce(topic, keyed)
+    wanted = {"partition_index": 0, "offset": 1}
+    client.ask(Api.DELETE_RECORDS, topics=[{"name": topic, "partitions": [wanted]}], timeout=100)
+    short, long, magic, corrupt = (bytearray(keyed) for _ in range(4))
+    long += keyed
+    magic[16], corrupt[-1] = 0, corrupt[-1] ^ 1
+    unknown = bytearray(keyed)
+    unknown[16] = 3
+    for batch, code, log_start in (
+        (make_batch(b"no key"), Error.INVALID_RECORD, 1),
+        (numbered(-1), Error.INVALID_RECORD, 1),
+        (make_batch(b"x", key=b"k", timestamp=now_ms() + 10**8), Error.INVALID_TIMESTAMP, 1),
+        (short[:-1], Error.INVALID_RECORD, -1),
+        (short[:61], Error.INVALID_RECORD, -1),
+        (short[:16], Error.INVALID_RECORD, -1),
+        (long, Error.INVALID_RECORD, -1),
+        (magic, Error.INVALID_RECORD, -1),
+        (unknown, Error.CORRUPT_MESSAGE, -1),
+        (corrupt, Error.CORRUPT_MESSAGE, -1),
+        (make_batch(bytes(600), key=b"k"), Error.MESSAGE_TOO_LARGE, -1),
+    ):
+        answer = client.produce(topic, batch)
+        found = (answer.error_code, answer.base_offset, answer.log_start_offset)
+        assert found == (code, -1, log_start), bytes(batch)
+
+
 @pytest.mark.parametrize("codec", Codec)
 def test_batches_are_kept_as_they_came(client: Client, codec: Codec) -> None:
     topic = client.create()

@@ -149,3 +149,23 @@ def test_every_setting_is_documented_and_named_after_its_attribute() -> None:
         assert setting.doc.endswith(".")
         # What it says of itself is what it understands.
         assert setting.parse(setting.format(setting.default)) == setting.default
+
+
+def test_numbers_with_fractions_read_as_java_writes_them() -> None:
+    rate = definitions(BrokerSettings)["log.cleaner.io.max.bytes.per.second"]
+    assert rate.format(rate.default) == "1.7976931348623157E308"
+    assert rate.parse(rate.format(rate.default)) == rate.default
+    texts = {9e6: "9000000.0", 1e7: "1.0E7", 1234567890.5: "1.2345678905E9", 0.0005: "5.0E-4"}
+    assert {value: rate.format(value) for value in texts} == texts
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_number_is_read_back_as_it_was_written(value: float) -> None:
+    rate = definitions(BrokerSettings)["log.cleaner.io.max.bytes.per.second"]
+    assert float(rate.format(value)) == value
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "1_0.0"])
+def test_a_rate_is_a_finite_number(text: str) -> None:
+    with pytest.raises(InvalidSetting):
+        BrokerSettings.parse({"log.cleaner.io.max.bytes.per.second": text})

@@ -61,6 +61,19 @@ def inside(broker: Broker, work: Callable[[Server], T]) -> T:
     return broker._call(call())
 
 
+def append_open(broker: Broker, topic: str, value: bytes) -> None:
+    """Writes a batch of a transaction that nobody ends, which no client could."""
+    batch = make_batch(
+        value, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+
+    def append(server: Server) -> None:
+        server.partitions[topic, 0].append(memoryview(batch), now_ms())
+        server.commit([])
+
+    inside(broker, append)
+
+
 def until_parked(partition: Partition, count: int = 1) -> None:
     """Returns when so many requests wait for the partition."""
     until(lambda: len(partition.waiters or ()) == count, f"{count} waiting requests")

@@ -20,7 +20,13 @@ from moldau.log.errors import (
 )
 from moldau.log.log import Log
 from moldau.log.store import LogStore
-from moldau.records.batch import BatchTooLarge, CorruptBatch, InvalidRecord, check_batch
+from moldau.records.batch import (
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidRecord,
+    NotOneBatch,
+    check_batch,
+)
 from moldau.records.compression import Codec
 from moldau.records.record import (
     Record,
@@ -86,11 +92,11 @@ def test_nothing_staged_can_be_read_before_the_commit(log: Log) -> None:
 
 def test_exactly_one_batch_is_taken(log: Log) -> None:
     two = memoryview(bytearray(bytes(batch_of()) + bytes(batch_of())))
-    with pytest.raises(InvalidRecord):
+    with pytest.raises(NotOneBatch):
         log.append(two, 0, NOW)
-    with pytest.raises(CorruptBatch):
+    with pytest.raises(NotOneBatch):
         log.append(batch_of()[:-1], 0, NOW)
-    with pytest.raises(CorruptBatch):
+    with pytest.raises(NotOneBatch):
         log.append(batch_of()[:30], 0, NOW)
     assert log.log_end == 0
 
@@ -101,9 +107,14 @@ def test_corrupt_and_lying_batches_are_refused(log: Log) -> None:
     with pytest.raises(CorruptBatch):
         log.append(corrupt, 0, NOW)
     magic = batch_of()
-    magic[16] = 1
-    with pytest.raises(InvalidRecord):
-        log.append(magic, 0, NOW)
+    for number in (0, 1, 3, 255):
+        magic[16] = number
+        with pytest.raises(NotOneBatch if number < 2 else CorruptBatch):
+            log.append(magic, 0, NOW)
+    length = batch_of()
+    length[8:12] = bytes(4)
+    with pytest.raises(CorruptBatch):
+        log.append(length, 0, NOW)
     offset = batch_of()
     offset[7] = 9
     with pytest.raises(InvalidRecord):

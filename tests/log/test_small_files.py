@@ -177,6 +177,7 @@ def test_epochs_answer_as_kafka_does() -> None:
     assert epochs.end_of(6, 99) == (6, 99)
     assert epochs.end_of(7, 99) == (-1, -1)
     assert epochs.end_of(-1, 99) == (-1, -1)
+    assert epochs.end_of(-2, 99) == (-2, 10)
     assert LeaderEpochs().end_of(0, 99) == (-1, -1)
     assert [epochs.epoch_at(offset) for offset in (5, 10, 29, 30, 99)] == [-1, 2, 2, 5, 6]
 

@@ -53,7 +53,8 @@ def test_an_answer_of_every_version_is_read_with_its_records_in_place(version: i
     assert first.records.obj is body.obj
     assert (second.partition, second.error, len(second.records)) == (1, 6, 0)
     if version >= 12:
-        assert (second.diverging, second.leader) == ((1, 17), (4, 2))
+        assert second.diverging == (1, 17)
+        assert second.leader == ((4, 2) if version >= 16 else None)
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)

@@ -146,7 +146,8 @@ def test_a_fetch_response_is_what_kio_reads(version: int) -> None:
     if version >= 7:
         assert response.session_id == 9
     if version >= 12:
-        assert (second.diverging_epoch.end_offset, second.current_leader.leader_epoch) == (4, 2)
+        assert second.diverging_epoch.end_offset == 4
+        assert second.current_leader.leader_epoch == (2 if version >= 16 else -1)
     if version >= 16:
         assert response.node_endpoints[0].host == "h"
 

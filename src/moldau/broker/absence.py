@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from moldau.wire.errors import Error
+from moldau.wire.fetch import FetchedPartition
 from moldau.wire.primitives import TopicKey
 
 if TYPE_CHECKING:
@@ -21,3 +22,10 @@ def absent(broker: Broker, key: TopicKey, index: int) -> tuple[Error, tuple[int,
     if isinstance(key, UUID) and not name:
         return Error.UNKNOWN_TOPIC_ID, None
     return Error.UNKNOWN_TOPIC_OR_PARTITION, None
+
+
+def not_here(broker: Broker, key: TopicKey, index: int) -> FetchedPartition:
+    """The answer to a fetch from such a partition."""
+    error, leader = absent(broker, key, index)
+    # Kafka says null where somebody else has the partition, and that there are none where nobody.
+    return FetchedPartition(index, error, leader=leader, aborted=None if leader else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -134,17 +135,15 @@ class BrokerSettings:
     )
     leader_imbalance_check_interval_seconds: int = setting(
         "leader.imbalance.check.interval.seconds",
-        30,
+        300,
         "How often the controller looks whether leadership should go back.",
         minimum=1,
-        maximum=INT_MAX,
     )
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms",
-        10_000,
+        30_000,
         "After how long without having caught up a follower is out of sync.",
         minimum=1,
-        maximum=INT_MAX,
     )
     replica_fetch_max_bytes: int = setting(
         "replica.fetch.max.bytes",
@@ -231,7 +230,7 @@ class BrokerSettings:
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second",
-        1e15,
+        sys.float_info.max,
         "The most that the cleaner reads and writes in a second.",
         minimum=1,
         dynamic=True,

@@ -15,10 +15,12 @@ from moldau.records.batch import (
     CRC_POSITION,
     CRC_START,
     HEADER_SIZE,
+    MAGIC,
     NO_TIMESTAMP,
     BatchTooLarge,
     CorruptBatch,
     InvalidRecord,
+    NotOneBatch,
     read_header,
 )
 from moldau.records.compression import Codec
@@ -29,13 +31,21 @@ _ATTRIBUTES_LOW_BYTE = 22
 _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_POSITION = 35
 _MAX_CODEC = max(Codec)
+_OLD_MAGICS = (0, 1)
 
 
-def wrong_length(claimed: int, size: int) -> InvalidRecord | CorruptBatch:
+def wrong_length(claimed: int, size: int) -> NotOneBatch | CorruptBatch:
     """The error for a batch that says it has `claimed` bytes in a buffer of `size`."""
-    if HEADER_SIZE <= claimed < size:
-        return InvalidRecord("exactly one batch is expected")
-    return CorruptBatch(f"a batch of {claimed} bytes does not fit {size}")
+    if claimed < HEADER_SIZE:
+        return CorruptBatch(f"a batch of {claimed} bytes is too small for its header")
+    return NotOneBatch(f"exactly one batch is expected: it says {claimed} bytes, here are {size}")
+
+
+def wrong_magic(magic: int) -> NotOneBatch | CorruptBatch:
+    """The error for another format than ours: one of old, or none at all."""
+    if magic in _OLD_MAGICS:
+        return NotOneBatch(f"magic {magic} is not supported, only {MAGIC}")
+    return CorruptBatch(f"there is no magic {magic}")
 
 
 def check_attributes(

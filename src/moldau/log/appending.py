@@ -15,6 +15,7 @@ from moldau.log.acceptance import (
     inspect,
     set_append_time,
     wrong_length,
+    wrong_magic,
 )
 from moldau.log.errors import StorageError, UnexpectedOffset
 from moldau.log.files import OpenFile
@@ -34,6 +35,7 @@ from moldau.records.batch import (
     BatchTooLarge,
     CorruptBatch,
     InvalidRecord,
+    NotOneBatch,
     batches,
     check_batch,
 )
@@ -74,7 +76,7 @@ class AppendingLog(LogState):
             raise self._failure
         size = len(batch)
         if size < HEADER_SIZE:
-            raise CorruptBatch(f"{size} bytes are too few for a batch header")
+            raise NotOneBatch(f"{size} bytes are too few for a batch header")
         (
             given_offset, length, _, magic, crc, attributes, delta, base_timestamp, max_timestamp,
             producer_id, producer_epoch, sequence, count,
@@ -82,7 +84,7 @@ class AppendingLog(LogState):
         if length + PREFIX_SIZE != size:
             raise wrong_length(length + PREFIX_SIZE, size)
         if magic != MAGIC:
-            raise InvalidRecord(f"magic {magic} is not supported, only {MAGIC}")
+            raise wrong_magic(magic)
         if size > self._max_bytes:
             raise BatchTooLarge(size, self._max_bytes)
         if crc32c(batch[CRC_START:]) != crc:

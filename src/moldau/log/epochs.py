@@ -59,7 +59,7 @@ class LeaderEpochs:
 
         (-1, -1) when the epoch is unknown here.
         """
-        if epoch < 0 or not self._epochs:
+        if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest:
             return epoch, log_end

@@ -65,6 +65,10 @@ class InvalidRecord(BatchError):
     """The bytes are intact, but say something that no producer may say."""
 
 
+class NotOneBatch(InvalidRecord):
+    """The bytes are less or more than one batch, or one of a format that is no longer spoken."""
+
+
 class BatchTooLarge(BatchError):
     """A batch of `size` bytes where at most `limit` are allowed."""
 

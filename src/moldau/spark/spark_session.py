@@ -78,7 +78,8 @@ def _defaults(is_local: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     }
     if not is_local:
-        return settings
+        # Said, since a session that was here before may have left its own.
+        return settings | {"spark.python.daemon.module": "pyspark.daemon"}
     cores = os.cpu_count() or 1
     return settings | {
         "spark.driver.host": "127.0.0.1",

@@ -285,14 +285,15 @@ class FetchCodec:
         data += uvarint(size + 1) if compact else INT32.pack(size)
 
     def _partition_tags(self, partition: FetchedPartition) -> bytes:
-        if partition.leader is None and partition.diverging is None:
+        leader = partition.leader if self._names_leader else None
+        if leader is None and partition.diverging is None:
             return b"\x00"
         data = b""
         if partition.diverging is not None:
             data += b"\x00\x0d" + _EPOCH_END.pack(*partition.diverging) + b"\x00"
-        if partition.leader is not None:
-            data += b"\x01\x09" + _TWO_INT32.pack(*partition.leader) + b"\x00"
-        tags = (partition.leader is not None) + (partition.diverging is not None)
+        if leader is not None:
+            data += b"\x01\x09" + _TWO_INT32.pack(*leader) + b"\x00"
+        tags = (leader is not None) + (partition.diverging is not None)
         return bytes((tags,)) + data
 
 

@@ -74,14 +74,21 @@ class Groups:
             generation_id=generation,
             member_id=member,
             assignments=given,
-            **more,
+            **{"protocol_type": "consumer", "protocol_name": "range"} | more,
         )
 
     def stable(self, group: str, version: int | None = None, **more: Any) -> Any:
         """A group of one member, which has its assignment; the answer to its JoinGroup."""
         joined = self.enter(group, **more)
         member = joined.member_id
-        synced = self.sync(group, member, joined.generation_id, {member: b"mine"})
+        synced = self.sync(
+            group,
+            member,
+            joined.generation_id,
+            {member: b"mine"},
+            protocol_type=joined.protocol_type,
+            protocol_name=joined.protocol_name,
+        )
         assert synced.error_code == 0
         assert synced.assignment == b"mine"
         return joined

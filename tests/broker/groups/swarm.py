@@ -83,6 +83,8 @@ class Member:
                 generation_id=self.generation,
                 member_id=self.id,
                 assignments=shares,
+                protocol_type=joined.protocol_type,
+                protocol_name=joined.protocol_name,
             )
             if synced.error_code == 0:
                 self.assignment = synced.assignment

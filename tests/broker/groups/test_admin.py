@@ -39,7 +39,8 @@ def test_what_may_be_done_with_a_group_is_told_when_asked(groups: Groups) -> Non
     answer = groups.asker.ask(
         Api.DESCRIBE_GROUPS, 5, groups=[group], include_authorized_operations=True
     )
-    assert answer.groups[0].authorized_operations == 1 << 3 | 1 << 6 | 1 << 8
+    # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
+    assert answer.groups[0].authorized_operations == 0b1101_0100_1000
 
 
 def listed(groups: Groups, version: int, **filters: Any) -> dict[str, Any]:

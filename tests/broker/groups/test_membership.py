@@ -18,6 +18,8 @@ def test_every_group_is_coordinated_by_the_only_broker(
     found = groups.find(fresh_name("group"), version)
     assert (found.error_code, found.node_id) == (0, 0)
     assert (found.host, found.port) == (moldau_session_broker.host, moldau_session_broker.port)
+    if version >= 1:
+        assert found.error_message == ("NONE" if version < 4 else "")
 
 
 def test_several_coordinators_are_found_at_once(asker: Asker) -> None:
@@ -134,8 +136,10 @@ def test_requests_that_make_no_sense_leave_the_group_unharmed(groups: Groups) ->
     assert groups.sync(group, "nobody", 1, stolen).error_code == Error.UNKNOWN_MEMBER_ID
     assert groups.sync(group, member, 9, stolen).error_code == Error.ILLEGAL_GENERATION
     assert groups.sync("no-such-group", member, 1).error_code == Error.UNKNOWN_MEMBER_ID
-    wrong = groups.sync(group, member, 1, stolen, protocol_name="other")
-    assert wrong.error_code == Error.INCONSISTENT_GROUP_PROTOCOL
+    for protocol in ({"protocol_name": "other"}, {"protocol_name": None}, {"protocol_type": None}):
+        wrong = groups.sync(group, member, 1, stolen, **protocol)
+        assert wrong.error_code == Error.INCONSISTENT_GROUP_PROTOCOL
+        assert (wrong.protocol_type, wrong.protocol_name, wrong.assignment) == (None, None, b"")
 
     assert groups.heartbeat(group, member, 1) == 0
     assert groups.sync(group, member, 1, stolen).assignment == b"mine"

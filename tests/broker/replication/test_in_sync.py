@@ -145,8 +145,12 @@ class Cluster(RuleBasedStateMachine):
         self.leader_end = 0
         self.high_watermark = 0
         self.now = 0.0
-        # What the leader asked for, the store's version that it was asked on, whether it happened.
-        self.asked: tuple[tuple[int, ...], int] | None = None
+        # Which life of each follower is registered, and which the leader has heard of.
+        self.lives = {1: 1, 2: 1, 3: 1}
+        self.known = dict(self.lives)
+        # What the leader asked for, the store's version and the lives that it was asked on, and
+        # whether it happened.
+        self.asked: tuple[tuple[int, ...], int, dict[int, int]] | None = None
         self.happened = False
         self.version = 0
 
@@ -166,7 +170,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(follower=st.sampled_from([1, 2, 3]))
     def fetch(self, follower: int) -> None:
         progress = self.view.followers[follower]
-        progress.fetched(self.ends[follower], 0, 1, self.leader_end, self.now)
+        progress.fetched(self.ends[follower], 0, self.lives[follower], self.leader_end, self.now)
         self.advance()
 
     @rule(seconds=st.sampled_from([1.0, 6.0, 11.0]))
@@ -177,18 +181,23 @@ class Cluster(RuleBasedStateMachine):
     @rule()
     def ask(self) -> None:
         wanted = self.view.propose(
-            self.leader_end, self.high_watermark, self.now, LAG_S, lambda replica: True
+            self.leader_end, self.high_watermark, self.now, LAG_S, self.is_eligible
         )
         if wanted is not None:
-            self.asked, self.happened = (wanted, self.version), False
+            self.asked, self.happened = (wanted, self.version, dict(self.known)), False
+
+    def is_eligible(self, follower: int) -> bool:
+        return self.view.followers[follower].epoch in (-1, self.known[follower])
 
     @precondition(lambda self: self.asked is not None and not self.happened)
     @rule()
     def it_happens(self) -> None:
-        """The store takes the leader's word, if nothing has changed meanwhile."""
+        """The store takes the leader's word, if nothing has changed meanwhile and whoever joins
+        is in the life that the leader knows."""
         assert self.asked is not None
-        wanted, version = self.asked
-        if version == self.version:
+        wanted, version, known = self.asked
+        joining = set(wanted) - set(self.stored)
+        if version == self.version and all(known[each] == self.lives[each] for each in joining):
             self.stored, self.happened = wanted, True
             self.version += 1
 
@@ -204,17 +213,16 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(follower=st.sampled_from([1, 2, 3]), lost=st.integers(0, 4))
     def a_follower_crashes(self, follower: int, lost: int) -> None:
-        """It is put out before it comes back, perhaps with less than it had.
-
-        Not while it is being added: only its registration could tell the store that it is another
-        life of it, which the commit does not look at.
-        """
+        """It begins another life and is put out before it comes back, perhaps with less."""
+        self.lives[follower] += 1
         if follower in self.stored:
             self.stored = tuple(each for each in self.stored if each != follower)
             self.version += 1
-        elif self.asked is not None and follower in self.asked[0]:
-            return
         self.ends[follower] = max(0, self.ends[follower] - lost)
+
+    @rule()
+    def hear_of_registrations(self) -> None:
+        self.known = dict(self.lives)
 
     @rule()
     def hear(self) -> None:

@@ -56,6 +56,7 @@ def describe_configs(broker: Broker, request: Request) -> Answer:
             result |= _outcome(error)
         else:
             keys = resource.configuration_keys
+            result["error_message"] = ""
             result["configs"] = [
                 _described(entry, body)
                 for entry in sorted(entries, key=lambda entry: entry.name)

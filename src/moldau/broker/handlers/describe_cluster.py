@@ -27,13 +27,11 @@ def describe_cluster(broker: Broker, request: Request) -> Answer:
             "error_code": Error.MISMATCHED_ENDPOINT_TYPE,
             "error_message": "The request was sent to an endpoint of type BROKER, but we wanted an"
             " endpoint of type CONTROLLER",
-            "endpoint_type": endpoint_type,
         }
     if endpoint_type != BROKERS:
         return {
             "error_code": Error.UNSUPPORTED_ENDPOINT_TYPE,
             "error_message": f"Unsupported endpoint type {endpoint_type}",
-            "endpoint_type": endpoint_type,
         }
     brokers = broker.describe_brokers(request.local_host, request.local_port)
     answer: dict[str, Any] = {

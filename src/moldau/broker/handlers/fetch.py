@@ -11,11 +11,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from moldau.broker.absence import absent
+from moldau.broker.absence import not_here
 from moldau.broker.errors import code_and_message
 from moldau.broker.fetch_sessions import FetchSession, SessionError
 from moldau.broker.partition import Partition
-from moldau.broker.replication.feed import FeedResponse, diverging
+from moldau.broker.replication.feed import FeedResponse, diverging, fenced
 from moldau.broker.replication.nearest import is_rack_aware, nearest_replica
 from moldau.broker.response import LongPoll, Response
 from moldau.cluster.topics import NO_LEADER
@@ -221,11 +221,10 @@ def _read_partition(
     partition: Partition, wanted: FetchPartition, request: FetchRequest, room: int, first: bool
 ) -> FetchedPartition:
     log = partition.log
-    fence = partition.check_epoch(wanted.current_leader_epoch)
-    if fence:
-        return FetchedPartition(
-            wanted.partition, fence, leader=(partition.leader, partition.leader_epoch)
-        )
+    if wanted.current_leader_epoch >= 0:
+        fence = partition.check_epoch(wanted.current_leader_epoch)
+        if fence:
+            return fenced(partition, fence)
     if wanted.last_fetched_epoch >= 0 and wanted.fetch_offset >= log.log_start:
         parted = diverging(partition, wanted)
         if parted is not None:
@@ -244,6 +243,7 @@ def _read_partition(
     except LogError as error:
         answer.error, _ = code_and_message(error)
         answer.high_watermark = answer.last_stable = answer.log_start = -1
+        answer.aborted = None
         return answer
     if committed and answer.records is not None:
         answer.aborted = log.aborted_transactions(wanted.fetch_offset, up_to)
@@ -258,7 +258,8 @@ def _elsewhere(
         # One that leads no more, or is cut off, does not know how far it may be read.
         is_following = partition.leader not in (broker.id, NO_LEADER)
         return None if is_following else _refuse(broker, partition.topic, wanted, partition)
-    if partition.check_epoch(wanted.current_leader_epoch):
+    epoch = wanted.current_leader_epoch
+    if epoch >= 0 and partition.check_epoch(epoch):
         return None
     near = nearest_replica(partition, broker.state, request.rack_id, wanted.fetch_offset, broker.id)
     if near is None:
@@ -276,5 +277,4 @@ def _refuse(
     if partition is not None:
         leader = (partition.leader, partition.leader_epoch)
         return FetchedPartition(wanted.partition, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
-    error, elsewhere = absent(broker, key, wanted.partition)
-    return FetchedPartition(wanted.partition, error, leader=elsewhere)
+    return not_here(broker, key, wanted.partition)

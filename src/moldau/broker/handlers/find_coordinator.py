@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 GROUP = 0
 TRANSACTION = 1
 
+_SEVERAL_KEYS = 4
 _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 
 
@@ -37,7 +38,7 @@ def _key_type(request: Request) -> int:
 
 
 def _answer(broker: Broker, request: Request, refusal: ClusterError | None) -> Answer:
-    if request.version < 4:
+    if request.version < _SEVERAL_KEYS:
         return _coordinator(broker, request, request.body.key, refusal)
     return {
         "coordinators": [
@@ -61,7 +62,8 @@ def _coordinator(
     leader = -1 if state is None else state.leader
     for node in broker.describe_brokers(request.local_host, request.local_port):
         if node["node_id"] == leader:
-            return {"node_id": leader, "host": node["host"], "port": node["port"]}
+            found = {"node_id": leader, "host": node["host"], "port": node["port"]}
+            return found | {"error_message": "NONE" if request.version < _SEVERAL_KEYS else ""}
     return _refused(Error.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
 
 

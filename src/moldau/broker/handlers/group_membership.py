@@ -22,6 +22,8 @@ _MEMBER_ID_REQUIRED = 4
 _NULLABLE_PROTOCOL = 7
 _SKIP_ASSIGNMENT = 9
 _SEVERAL_LEAVE = 3
+# KIP-559
+_PROTOCOL_IN_SYNC = 5
 
 
 def when_done(answer: asyncio.Future[T], tell: Callable[[T], Answer]) -> Answer | Awaitable[Answer]:
@@ -85,12 +87,16 @@ def _joined(joined: Joined, version: int) -> Answer:
 def sync_group(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the leader's assignment is stored."""
     body = request.body
+    protocol_type = getattr(body, "protocol_type", None)
+    protocol = getattr(body, "protocol_name", None)
+    if request.version >= _PROTOCOL_IN_SYNC and (protocol_type is None or protocol is None):
+        return _synced(Synced(Error.INCONSISTENT_GROUP_PROTOCOL))
     sync = Sync(
         body.member_id,
         body.generation_id,
         getattr(body, "group_instance_id", None),
-        getattr(body, "protocol_type", None),
-        getattr(body, "protocol_name", None),
+        protocol_type,
+        protocol,
         {each.member_id: each.assignment for each in body.assignments},
     )
     return when_done(broker.groups.sync(body.group_id, sync), _synced)

@@ -12,8 +12,9 @@ from moldau.wire.errors import Error
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
 
-# What everybody may do with a group, as Kafka's bit field says it: read, delete, describe.
-GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8))
+# What everybody may do with a group, as Kafka's bit field says it: read, delete, describe, and
+# describe and alter its settings.
+GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 
 # The only kind of group here, by Kafka's name.
 _CLASSIC = "classic"

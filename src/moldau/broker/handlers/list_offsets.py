@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.absence import absent
@@ -26,13 +27,14 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 _FIRST_VERSION = {
+    LATEST: 0,
+    EARLIEST: 0,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-
-
+_NO_VERSION = 1 << 15
 _FIRST_WITH_NOT_AVAILABLE = 5
 
 
@@ -42,15 +44,25 @@ class _NotKnownYet(Exception):
 
 @handles(Api.LIST_OFFSETS)
 async def list_offsets(broker: Broker, request: Request) -> Answer:
-    """One answer per partition, in the order asked."""
+    """One answer per partition, in the order asked; one that is asked for twice is refused."""
     committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED
     is_follower = request.body.replica_id >= 0
+    counts = Counter(
+        (topic.name, wanted.partition_index)
+        for topic in request.body.topics
+        for wanted in topic.partitions
+    )
     topics = []
     for topic in request.body.topics:
-        partitions = [
-            await _answer(broker, topic.name, wanted, committed, is_follower, request.version)
-            for wanted in topic.partitions
-        ]
+        partitions = []
+        for index, wanted in {each.partition_index: each for each in topic.partitions}.items():
+            if counts[topic.name, index] > 1:
+                answer = {"partition_index": index, "error_code": Error.INVALID_REQUEST}
+            else:
+                answer = await _answer(
+                    broker, topic.name, wanted, committed, is_follower, request.version
+                )
+            partitions.append(answer)
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 
@@ -60,6 +72,8 @@ async def _answer(
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {"partition_index": wanted.partition_index}
     partition = broker.partitions.get((topic, wanted.partition_index))
+    if wanted.timestamp < 0 and version < _FIRST_VERSION.get(wanted.timestamp, _NO_VERSION):
+        return answer | {"error_code": Error.UNSUPPORTED_VERSION}
     if partition is None:
         return answer | {"error_code": absent(broker, topic, wanted.partition_index)[0]}
     if not partition.is_leader:
@@ -67,8 +81,6 @@ async def _answer(
     fence = partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
     if fence:
         return answer | {"error_code": fence}
-    if version < _FIRST_VERSION.get(wanted.timestamp, 0):
-        return answer | {"error_code": Error.UNSUPPORTED_VERSION}
     if is_follower and wanted.timestamp == LATEST:
         # A follower is to have what is not committed yet, too.
         end = partition.log.log_end

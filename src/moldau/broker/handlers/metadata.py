@@ -37,6 +37,8 @@ _MOST_CACHED_BYTES = 16 << 20
 _ENTRY_BYTES = 512
 # By one request, since creating holds up everybody else; the client asks again for the others.
 _MOST_CREATED = 1000
+# Before that, requests had room for ids, but answers none for topics without a name.
+_FIRST_BY_ID = 12
 
 
 class MetadataCache:
@@ -68,6 +70,8 @@ def metadata(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     answer = broker.metadata_cache.get(broker.state.version, key)
     if answer is not None:
         return answer
+    if request.version < _FIRST_BY_ID and _names_ids(request):
+        return _refuse_ids(request)
     missing = _to_create(broker, request)
     if missing:
         return _create_and_answer(broker, request, missing)
@@ -115,13 +119,30 @@ def _wants_all(request: Request) -> bool:
     return topics is None or (request.version == 0 and not topics)
 
 
+def _names_ids(request: Request) -> bool:
+    return any(
+        topic.name is None or getattr(topic, "topic_id", None) not in (None, _NO_ID)
+        for topic in request.body.topics or ()
+    )
+
+
+def _refuse_ids(request: Request) -> Answer:
+    topics = [
+        {"error_code": Error.INVALID_REQUEST, "name": each.name or "", "topic_id": each.topic_id}
+        for each in request.body.topics
+    ]
+    return {"brokers": (), "cluster_id": None, "controller_id": -1, "topics": topics}
+
+
 def _describe(broker: Broker, request: Request, refused: dict[str, ClusterError]) -> dict[str, Any]:
     body = request.body
     operations = getattr(body, "include_topic_authorized_operations", False)
     if _wants_all(request):
         topics = [_topic(broker, topic, operations) for topic in broker.state.topics.values()]
     else:
-        topics = [_wanted_topic(broker, wanted, operations, refused) for wanted in body.topics]
+        found = [_wanted_topic(broker, wanted, operations, refused) for wanted in body.topics]
+        # However often, and by name or by id, a topic is answered once.
+        topics = list({(each["name"], each.get("topic_id")): each for each in found}.values())
     answer: dict[str, Any] = {
         "brokers": broker.describe_brokers(request.local_host, request.local_port),
         "cluster_id": broker.state.cluster_id,
@@ -152,7 +173,10 @@ def _wanted_topic(
         code = (
             Error.UNKNOWN_TOPIC_OR_PARTITION if _is_legal(name) else Error.INVALID_TOPIC_EXCEPTION
         )
-    return {"error_code": code, "name": name, "is_internal": name in INTERNAL_TOPICS}
+    answer = {"error_code": code, "name": name, "is_internal": name in INTERNAL_TOPICS}
+    if operations:
+        answer["topic_authorized_operations"] = TOPIC_OPERATIONS
+    return answer
 
 
 def _topic(broker: Broker, topic: Topic, operations: bool) -> dict[str, Any]:

@@ -15,12 +15,19 @@ from moldau.broker.partition import Partition
 from moldau.broker.response import Response
 from moldau.cluster.topics import INTERNAL_TOPICS
 from moldau.log.errors import LogError, StorageError
-from moldau.records.batch import BatchError
+from moldau.records.batch import (
+    CODEC_MASK,
+    TRANSACTIONAL_BIT,
+    BatchError,
+    BatchTooLarge,
+    CorruptBatch,
+    NotOneBatch,
+)
 from moldau.records.compression import Codec
 from moldau.wire.errors import Error
 from moldau.wire.headers import RequestHeader
 from moldau.wire.primitives import Endpoint, TopicKey
-from moldau.wire.produce import PartitionResult, ProduceCodec, produce_codec
+from moldau.wire.produce import PartitionResult, ProduceCodec, ProduceRequest, produce_codec
 
 if TYPE_CHECKING:
     from moldau.broker.connection import Connection
@@ -28,6 +35,10 @@ if TYPE_CHECKING:
 
 # KIP-110
 _FIRST_WITH_ZSTD = 7
+# Of a batch's attributes the byte with all that they say so far.
+_ATTRIBUTES = 22
+# Found before the log is looked at, or because it cannot be: they say nothing about the log.
+_NOT_OF_THE_LOG = (NotOneBatch, CorruptBatch, BatchTooLarge, StorageError)
 
 Results = list[tuple[TopicKey, list[PartitionResult]]]
 
@@ -179,11 +190,13 @@ def handle(
                 result.fail(Error.INVALID_RECORD, "the request has no records for this partition")
             elif (
                 header.version < _FIRST_WITH_ZSTD
-                and len(batch) > 22
-                and batch[22] & 7 == Codec.ZSTD
+                and len(batch) > _ATTRIBUTES
+                and batch[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD
             ):
                 message = f"zstd needs Produce v{_FIRST_WITH_ZSTD}, not v{header.version}"
                 result.fail(Error.UNSUPPORTED_COMPRESSION_TYPE, message)
+            elif len(batch) > _ATTRIBUTES and batch[_ATTRIBUTES] & TRANSACTIONAL_BIT:
+                result.fail(*_no_transactions(request))
             else:
                 _append(partition, batch, now_ms, result, response)
         response.results.append((key, results))
@@ -203,9 +216,19 @@ def _append(
         result.base_offset, result.append_time_ms = partition.append(batch, now_ms)
     except (BatchError, LogError) as error:
         result.fail(*code_and_message(error))
+        if not isinstance(error, _NOT_OF_THE_LOG):
+            result.log_start = log.log_start
         return
     result.log_start = log.log_start
     response.appended.append((partition, result, log.log_end))
+
+
+def _no_transactions(request: ProduceRequest) -> tuple[Error, str]:
+    """Why a transactional batch is refused: nobody would ever end its transaction."""
+    if request.transactional_id is None:
+        code = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return code, "a transactional batch came without a transactional id"
+    return Error.INVALID_TXN_STATE, "this broker has no transactions"
 
 
 def _refuse(

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _NO_ID = UUID(int=0)
 _DUPLICATE_NAME = ClusterError(Error.INVALID_REQUEST, "Duplicate topic name.")
+_ALREADY_SUPPLIED = ClusterError(
+    Error.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
+)
 
 
 def _refuse_creation(request: Request, error: ClusterError) -> Answer:
@@ -96,8 +99,12 @@ async def delete_topics(broker: Broker, request: Request) -> Answer:
     responses = []
     wanted: dict[str | UUID, tuple[str | None, UUID]] = {}
     for name, id in counts:
+        if name is None and _is_named_too(broker, id, counts):
+            continue
         refusal = _refusal(broker, name, id, counts)
-        if refusal is not None:
+        if name is not None and refusal is _ALREADY_SUPPLIED:
+            responses.append(_deleted(name, broker.state.topics[name].id, refusal))
+        elif refusal is not None:
             responses.append(_deleted(name, id, refusal))
         else:
             wanted[id if name is None else name] = (name, id)
@@ -131,11 +138,14 @@ def _refusal(
     if name is not None:
         topic = broker.state.topics.get(name)
         if topic is not None and (None, topic.id) in counts:
-            return ClusterError(
-                Error.INVALID_REQUEST,
-                "The provided topic name maps to an ID that was already supplied.",
-            )
+            return _ALREADY_SUPPLIED
     return None
+
+
+def _is_named_too(broker: Broker, id: UUID, counts: Counter[tuple[str | None, UUID]]) -> bool:
+    """Whether the topic is given by name as well, and is refused under that."""
+    topic = broker.state.topics_by_id.get(id)
+    return topic is not None and counts[None, id] == counts[topic.name, _NO_ID] == 1
 
 
 def _deleted(name: str | None, id: UUID, error: ClusterError) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from moldau.broker.absence import absent
+from moldau.broker.absence import not_here
 from moldau.broker.errors import code_and_message
 from moldau.broker.response import LongPoll
 from moldau.log.errors import LogError
@@ -273,19 +273,20 @@ class Feed:
         """Why this follower is not to copy the partition from here."""
         partition, index = entry.partition, entry.place[1]
         if partition is None:
-            error, leader = absent(self._broker, *entry.place)
-            return FetchedPartition(index, error, leader=leader)
+            return not_here(self._broker, *entry.place)
         leader = (partition.leader, partition.leader_epoch)
         if not partition.is_leader:
             return FetchedPartition(index, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
         epoch = entry.wanted.current_leader_epoch
-        fence = partition.check_epoch(epoch)
-        if fence:
-            return FetchedPartition(index, fence, leader=leader)
-        if self.replica not in partition.replicas:
-            # One of us knows of a newer assignment than the other.
-            error = Error.NOT_LEADER_OR_FOLLOWER if epoch < 0 else Error.UNKNOWN_LEADER_EPOCH
-            return FetchedPartition(index, error, leader=leader)
+        if epoch >= 0:
+            fence = partition.check_epoch(epoch)
+            if fence:
+                return fenced(partition, fence)
+        if self.replica not in partition.replicas or self.replica == self._broker.id:
+            if epoch >= 0:
+                # One of us knows of a newer assignment than the other.
+                return FetchedPartition(index, Error.UNKNOWN_LEADER_EPOCH)
+            return FetchedPartition(index, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
         registered = self._broker.state.brokers.get(self.replica)
         if registered is not None and -1 < self._replica_epoch < registered.epoch:
             # An earlier life of the follower.
@@ -383,6 +384,14 @@ class FeedResponse(LongPoll):
             self._timer.cancel()
             self._timer = None
             self.connection.respond(self, parts)
+
+
+def fenced(partition: Partition, fence: Error) -> FetchedPartition:
+    """The answer to a reader with another leader epoch; one that is behind is told ours."""
+    leader = None
+    if fence is Error.FENCED_LEADER_EPOCH:
+        leader = (partition.leader, partition.leader_epoch)
+    return FetchedPartition(partition.index, fence, leader=leader)
 
 
 def diverging(partition: Partition, wanted: FetchPartition) -> FetchedPartition | None:
