@@ -102,7 +102,7 @@ def broker(
         str | None,
         typer.Option(
             metavar="HOSTS",
-            help="ZooKeeper of the cluster to join, HOST:PORT,...[/CHROOT]; else a broker alone.",
+            help="ZooKeeper of the cluster to join, HOST:PORT,... (and /CHROOT); else it is alone.",
         ),
     ] = None,
     config: Annotated[

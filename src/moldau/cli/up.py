@@ -48,7 +48,7 @@ def up(
     zookeeper: Annotated[
         str | None,
         typer.Option(
-            metavar="HOSTS", help="Instead: an ensemble that runs, HOST:PORT,...[/CHROOT]."
+            metavar="HOSTS", help="Instead: an ensemble that runs, HOST:PORT,... (and /CHROOT)."
         ),
     ] = None,
     data_dir: Annotated[Path, typer.Option(metavar="D", help="Where everything is kept.")] = Path(
