@@ -24,8 +24,10 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "4",
     "message.max.bytes": "100000",
+    # Given in another unit than topics have it.
+    "log.roll.hours": "100",
 }
-_SMALL_HEAP = Setup("small", ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC"))
+_SMALL_HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC")
 
 
 @contextmanager
@@ -34,8 +36,10 @@ def both() -> Iterator[tuple[Broker, Broker]]:
     folder = Path(tempfile.mkdtemp(prefix="moldau-conformance-"))
     try:
         with Children(folder) as children:
+            # Its codecs unpack their libraries, and leave them there when it is killed.
+            setup = Setup("small", (*_SMALL_HEAP, f"-Djava.io.tmpdir={folder}"))
             kafka = KafkaBroker(
-                children, folder / "kafka", _SMALL_HEAP, node_id=NODE_ID, settings=SETTINGS
+                children, folder / "kafka", setup, node_id=NODE_ID, settings=SETTINGS
             )
             kafka.start()
             data = folder / "moldau"

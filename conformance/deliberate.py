@@ -1,4 +1,4 @@
-"""Where Moldau answers otherwise than Kafka on purpose, and why."""
+"""Where Moldau answers otherwise than Kafka on purpose: each reason once, with all its places."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Any
 
 from conformance.values import Difference
 
+_ABSENT = "'(absent)'"
+_FAILED_INSIDE = "'unknown_server_error'"
+_SILENT = "'(no answer)'"
+
 
 @dataclass(frozen=True, slots=True)
-class Deliberate:
-    """Differences that are meant: those in a group's case and step, at a path, with these values.
+class Place:
+    """Differences in a group's case and step, at a path, with these values.
 
-    All but `reason` are patterns as for file names; a value is matched by its repr.
+    All are patterns as for file names; a value is matched by its repr.
     """
 
-    reason: str
     group: str = "*"
     case: str = "*"
     step: str = "*"
@@ -24,7 +27,7 @@ class Deliberate:
     kafka: str = "*"
     moldau: str = "*"
 
-    def explains(self, group: str, case: str, step: str, found: Difference) -> bool:
+    def has(self, group: str, case: str, step: str, found: Difference) -> bool:
         return (
             fnmatchcase(group, self.group)
             and fnmatchcase(case, self.case)
@@ -33,6 +36,18 @@ class Deliberate:
             and _matches(found.kafka, self.kafka)
             and _matches(found.moldau, self.moldau)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Deliberate:
+    """A difference that is meant, and where it shows."""
+
+    reason: str
+    places: tuple[Place, ...]
+
+    def place(self, group: str, case: str, step: str, found: Difference) -> Place | None:
+        """Which of the places a difference is in."""
+        return next((each for each in self.places if each.has(group, case, step, found)), None)
 
 
 def _literal(path: str) -> str:
@@ -44,407 +59,179 @@ def _matches(value: Any, pattern: str) -> bool:
     return pattern == "*" or fnmatchcase(repr(value), pattern.replace("[", "[[]"))
 
 
+def _default(*paths: str, **more: str) -> tuple[Place, ...]:
+    """Places among the settings of the broker."""
+    return tuple(Place("Defaults", "of_the_broker", path=path, **more) for path in paths)
+
+
+def _ranges(*keys: int, **more: str) -> tuple[Place, ...]:
+    """Places among the ranges of versions."""
+    return tuple(Place("Versions", "ranges", path=f"key {key}", **more) for key in keys)
+
+
 DELIBERATE: tuple[Deliberate, ...] = (
-    # Shape of answers
+    # Answers
     Deliberate(
-        "Kafka lists topics, partitions, groups and members in the order of a hash map, which "
-        "differs from run to run; Moldau keeps the order of the request or of the numbers.",
-        path="* (order)",
+        "Elements with names come in the order of the request or of their numbers; in Kafka in "
+        "that of a hash map, which differs from run to run, and what it does not know comes last.",
+        (Place(path="* (order)"),),
     ),
     Deliberate(
         "Where Kafka gives an error code alone, Moldau adds a sentence.",
-        path="*error_message",
-        kafka="None",
+        tuple(
+            Place(group, path="*error_message", kafka="None")
+            for group in (
+                *("Produce", "CreatePartitions", "IncrementalAlterConfigs"),
+                "AlterPartitionReassignments",
+            )
+        ),
     ),
     Deliberate(
-        "A topic that is named without partitions is answered without partitions; Kafka leaves "
-        "it out.",
-        step="no partitions",
-        kafka="'(absent)'",
-    ),
-    # Produce
-    Deliberate(
-        "A partition named twice in one Produce request takes both batches; Kafka silently drops "
-        "one of them.",
-        group="Produce",
-        case="the_same_partition_twice",
-    ),
-    Deliberate(
-        "A batch that repeats an earlier one is answered without an append time, which it has not "
-        "on a topic that keeps the producers' times.",
-        group="Produce",
-        case="sequences",
-        path="*log_append_time*",
-    ),
-    Deliberate(
-        "There are no transactions, and a producer is told so for good; Kafka's coordinator is "
-        "only not found, which is tried again until the producer's patience ends.",
-        group="Produce",
-        case="transactional_batches",
-        path="*error_code",
+        "Where Kafka fails inside, with UNKNOWN_SERVER_ERROR or without an answer, Moldau says "
+        "what is wrong; or goes on where that is harmless: a limit below zero counts as zero, an "
+        "unknown isolation level as none, a protocol named twice once.",
+        (
+            Place("Produce", step="null", kafka=_SILENT),
+            Place("Produce", step="an unknown codec", kafka=_FAILED_INSIDE),
+            # Of versions below 7 Kafka looks at the codec before it looks for the log.
+            Place("Produce", step="an unknown codec", path="*.log_start_offset", kafka="-1"),
+            Place("Fetch", "limits", "negative*"),
+            Place("Fetch", step="an isolation nobody knows"),
+            Place("ListOffsets", step="an isolation nobody knows"),
+            Place("Metadata", step="zero and no name"),
+            Place("DescribeTopicPartitions", step="empty name"),
+            Place("AlterConfigs", step="a resource twice", kafka=_SILENT),
+            Place("IncrementalAlterConfigs", step="an unknown operation", kafka=_FAILED_INSIDE),
+            Place("JoinGroup", step="the same protocol twice*", kafka=_SILENT),
+        ),
     ),
     Deliberate(
-        "Null instead of records is refused; Kafka fails inside and never answers.",
-        group="Produce",
-        step="null",
-        kafka="'(no answer)'",
+        "A partition named twice in one request is done twice and answered twice; Kafka drops all "
+        "but one of them silently.",
+        (
+            Place("Produce", "the_same_partition_twice"),
+            Place("Fetch", step="the * twice"),
+            Place("DeleteRecords", step="twice"),
+        ),
     ),
     Deliberate(
-        "Batches are checked, records are not walked: an error names the "
-        "batch, not the record in it.",
-        group="Produce",
-        path="*.record_errors",
-        moldau="[]",
+        "Bad input costs its sender an error or the connection: bytes behind the batch of a "
+        "request, an append time that a producer claims, an array of -2 elements, a text that is "
+        "no UTF-8. Kafka takes what it can make of them.",
+        (
+            Place("Produce", step="with rubbish behind"),
+            Place("Produce", step="append time claimed by the producer"),
+            Place("Frames", "headers", "an array of -2"),
+            Place("Frames", "headers", "text that is no UTF-8"),
+        ),
+    ),
+    # Records
+    Deliberate(
+        "Produce checks batches and does not walk records: an error names the batch, not the "
+        "record in it, and a payload that is not what its codec bit says is found by its reader.",
+        (
+            Place("Produce", path="*.record_errors", moldau="[]"),
+            Place("Produce", step="a codec it is not compressed with"),
+        ),
     ),
     Deliberate(
-        "Batches are checked, records are not walked: a payload that is not "
-        "what its codec bit says is found by whoever reads it.",
-        group="Produce",
-        case="bad_batches",
-        step="a codec it is not compressed with",
+        "A batch that was written before is answered without an append time, as the protocol "
+        "says of topics that keep the producers' times; Kafka gives the producer's.",
+        (Place("Produce", "sequences", path="*.log_append_time", moldau="None"),),
     ),
     Deliberate(
-        "Bytes behind the one batch of a request are refused; Kafka drops them silently if they "
-        "are fewer than a header.",
-        group="Produce",
-        case="bad_batches",
-        step="with rubbish behind",
+        "Fetch sends whole batches from the file; Kafka cuts the last one, and clients throw that "
+        "part away.",
+        (Place("Fetch", path="*.records.partial", moldau="0"),),
     ),
+    # Topics
     Deliberate(
-        "Append time is the broker's to set: a producer that claims it is refused; Kafka takes the "
-        "batch.",
-        group="Produce",
-        case="bad_batches",
-        step="append time claimed by the producer",
-    ),
-    Deliberate(
-        "The two differences above leave Moldau's partition with fewer batches from there on.",
-        group="Produce",
-        case="bad_batches",
-        path="*.base_offset",
-    ),
-    Deliberate(
-        "An unknown codec is an invalid record; Kafka fails inside with UNKNOWN_SERVER_ERROR.",
-        group="Produce",
-        step="an unknown codec",
-        kafka="'unknown_server_error'",
-    ),
-    # Fetch
-    Deliberate(
-        "An answer ends on the boundary of a batch (sendfile of whole batches); Kafka cuts the "
-        "last one, and clients throw that part away.",
-        group="Fetch",
-        path="*.records.partial",
-        moldau="0",
-    ),
-    Deliberate(
-        "A partition named twice in one Fetch request is answered twice; Kafka answers the last.",
-        group="Fetch",
-        step="the * twice",
-    ),
-    Deliberate(
-        "A limit below zero counts as zero; Kafka fails inside with UNKNOWN_SERVER_ERROR.",
-        group="Fetch",
-        case="limits",
-        step="negative*",
-    ),
-    Deliberate(
-        "An isolation level that nobody knows reads what is not committed, too; Kafka fails inside "
-        "with UNKNOWN_SERVER_ERROR.",
-        group="Fetch",
-        step="an isolation nobody knows",
-    ),
-    Deliberate(
-        "A session without partitions is not worth a slot in the cache.",
-        group="Fetch",
-        step="a session of nothing",
-        path="session_id",
-    ),
-    # Other requests about topics
-    Deliberate(
-        "A partition named twice is done twice and answered twice; Kafka answers the last.",
-        group="DeleteRecords",
-        step="twice",
-    ),
-    Deliberate(
-        "A topic that is created on demand is there in the same answer; Kafka says "
-        "UNKNOWN_TOPIC_OR_PARTITION and has the client ask again.",
-        group="Metadata",
-        case="creation_*",
-    ),
-    Deliberate(
-        "As above: requests before version 4 cannot say that they do not want the topic.",
-        group="Metadata",
-        case="topics_by_name",
-        step="*unknown",
-        moldau="'none'",
-    ),
-    Deliberate(
-        "As above: requests before version 4 cannot say that they do not want the topic.",
-        group="Metadata",
-        case="topics_by_name",
-        step="longest",
-    ),
-    Deliberate(
-        "As above: requests before version 4 cannot say that they do not want the topic.",
-        group="Metadata",
-        case="topics_by_name",
-        step="*unknown",
-        path="topics[*].partitions[*]",
-        kafka="'(absent)'",
-    ),
-    Deliberate(
-        "Neither a name nor an id is an invalid topic; Kafka fails inside with "
-        "UNKNOWN_SERVER_ERROR.",
-        group="Metadata",
-        step="zero and no name",
-    ),
-    Deliberate(
-        "An empty name is an invalid topic; Kafka fails inside with UNKNOWN_SERVER_ERROR.",
-        group="DescribeTopicPartitions",
-        step="empty name",
+        "A topic that is created on demand is there in the same answer; Kafka has the client ask "
+        "again. Before version 4 a request cannot say that it does not want the topic.",
+        (
+            Place("Metadata", "creation_*"),
+            Place("Metadata", "topics_by_name", "*unknown", "*.error_code", moldau="'none'"),
+            Place("Metadata", "topics_by_name", "*unknown", "*.partitions[*]", kafka=_ABSENT),
+            Place("Metadata", "topics_by_name", "longest"),
+        ),
     ),
     Deliberate(
         "Small segments are allowed, as in Kafka before 4.1 (KIP-1030): tests of retention and "
         "compaction need them.",
-        group="CreateTopics",
-        case="configs",
-        step="a small segment",
+        (Place("CreateTopics", "configs", "a small segment"),),
     ),
     # Settings
     Deliberate(
-        "There is no tiered storage.",
-        path="*remote.*",
-        moldau="'(absent)'",
-    ),
-    Deliberate("There is no tiered storage.", path="*local.retention.*", moldau="'(absent)'"),
-    Deliberate(
-        "Replication is throttled by a broker's rate for what is being moved, not by lists of "
-        "replicas per topic.",
-        path="*.replication.throttled.replicas",
-        moldau="'(absent)'",
-    ),
-    Deliberate(
-        "Kafka's feature of eligible leader replicas pins min.insync.replicas for the cluster.",
-        path="*min.insync.replicas.config_source",
+        "Settings of what Moldau does not have (tiered storage, throttles by topic, SASL, TLS, "
+        "KRaft, quotas, purgatories, thread pools and so on) are not listed; those of its own are.",
+        (
+            Place(path="*remote.*", moldau=_ABSENT),
+            Place(path="*local.retention.*", moldau=_ABSENT),
+            Place(path="*.replication.throttled.replicas", moldau=_ABSENT),
+            *_default("*", kafka="{'value': *", moldau=_ABSENT),
+            *_default("*", kafka=_ABSENT, moldau="{'value': *"),
+        ),
     ),
     Deliberate(
         "Kafka's feature of eligible leader replicas pins min.insync.replicas for the cluster.",
-        path="*min.insync.replicas.synonyms",
+        (
+            Place(path="*min.insync.replicas.config_source"),
+            Place(path="*min.insync.replicas.synonyms"),
+            Place("Java tools", "kafka_topics", "describe", kafka="*min.insync.replicas=1,*"),
+        ),
     ),
     Deliberate(
-        "Kafka's feature of eligible leader replicas pins min.insync.replicas for the cluster.",
-        group="Java tools",
-        case="kafka_topics",
-        step="describe",
-        kafka="*min.insync.replicas=1,*",
+        "A broker needs no settings at all: it has an id, a folder and an address, its own of "
+        "course, and takes as many replicas for commits as there are brokers.",
+        _default("node.id.synonyms", "log.dirs.*", "*listeners.*")
+        + _default("offsets.topic.replication.factor.*"),
     ),
     Deliberate(
-        "A default names the setting that it comes from (log.retention.hours), and the value in "
-        "force stands under the name that wins; Kafka shows nothing for both.",
-        path="*.synonyms*",
-        kafka="'(absent)'",
+        "Defaults that suit a laptop: no wait before a first rebalance, a bound on what waits to "
+        "be handled, followers that are back soon.",
+        _default(
+            "group.initial.rebalance.delay.ms.synonyms*",
+            "queued.max.request.bytes.*",
+            "replica.fetch.backoff.ms.*",
+        ),
     ),
     Deliberate(
-        "A default names the setting that it comes from (log.retention.hours), and the value in "
-        "force stands under the name that wins; Kafka shows nothing for both.",
-        path="*log.*.ms.value",
-        kafka="None",
-    ),
-    Deliberate(
-        "A default names the setting that it comes from (log.retention.hours), and the value in "
-        "force stands under the name that wins; Kafka shows nothing for both.",
-        group="Java tools",
-        case="kafka_configs",
-        step="describe*",
-        moldau="*log.retention.hours=168*",
+        "What can be changed while the broker runs: when idle connections end, but not how many "
+        "connections a follower fetches with.",
+        _default("connections.max.idle.ms.read_only", "num.replica.fetchers.read_only"),
     ),
     Deliberate(
         "A setting that does not exist is refused, for brokers as for topics; Kafka keeps it.",
-        group="IncrementalAlterConfigs",
-        step="an unknown broker setting",
+        (Place("IncrementalAlterConfigs", step="an unknown broker setting"),),
     ),
+    # What is offered
     Deliberate(
-        "An operation that does not exist is an invalid request; Kafka fails inside with "
-        "UNKNOWN_SERVER_ERROR.",
-        group="IncrementalAlterConfigs",
-        step="an unknown operation",
-    ),
-    Deliberate(
-        "A resource named twice is refused; Kafka fails inside and never answers.",
-        group="AlterConfigs",
-        step="a resource twice",
-        kafka="'(no answer)'",
-    ),
-    Deliberate(
-        "Group settings belong to the new group protocol (KIP-848), which is not offered.",
-        group="DescribeConfigs",
-        step="an unknown group",
-    ),
-    Deliberate(
-        "There are no client metrics (KIP-714): nobody is asked for telemetry.",
-        group="DescribeConfigs",
-        step="an unknown client subscription",
-    ),
-    Deliberate(
-        "Settings of what Moldau does not have (SASL, TLS, KRaft, quotas, purgatories, thread "
-        "pools and so on) are not listed.",
-        group="Defaults",
-        case="of_the_broker",
-        moldau="'(absent)'",
-    ),
-    Deliberate(
-        "Settings of Moldau's own.",
-        group="Defaults",
-        case="of_the_broker",
-        kafka="'(absent)'",
-    ),
-    Deliberate(
-        "Addresses and folders of the two brokers.",
-        group="Defaults",
-        case="of_the_broker",
-        path="*listeners.*",
-    ),
-    Deliberate(
-        "Addresses and folders of the two brokers.",
-        group="Defaults",
-        case="of_the_broker",
-        path="log.dirs.*",
-    ),
-    Deliberate(
-        "Every setting has a default.", group="Defaults", case="of_the_broker", path="node.id.*"
-    ),
-    Deliberate(
-        "No rack is an empty text.", group="Defaults", case="of_the_broker", path="broker.rack.*"
-    ),
-    Deliberate(
-        "Defaults that suit a laptop: no wait before a first rebalance, "
-        "and a bound on what waits to be handled.",
-        group="Defaults",
-        case="of_the_broker",
-        path="group.initial.rebalance.delay.ms.*",
-    ),
-    Deliberate(
-        "Defaults that suit a laptop: no wait before a first rebalance, "
-        "and a bound on what waits to be handled.",
-        group="Defaults",
-        case="of_the_broker",
-        path="queued.max.request.bytes.*",
-    ),
-    Deliberate(
-        "Can be changed while the broker runs; in Kafka it cannot.",
-        group="Defaults",
-        case="of_the_broker",
-        path="connections.max.idle.ms.read_only",
-    ),
-    Deliberate(
-        "Kafka's is set for the yardstick, which is one broker; Moldau takes as many as there are.",
-        group="Defaults",
-        case="of_the_broker",
-        path="offsets.topic.replication.factor.*",
-    ),
-    *(
-        Deliberate(
-            "A follower comes back soon, and what is not there is an empty text; how many "
-            "connections it fetches with is settled at its start.",
-            group="Defaults",
-            case="of_the_broker",
-            path=path,
-        )
-        for path in (
-            "replica.fetch.backoff.ms.*",
-            "replica.selector.class.*",
-            "num.replica.fetchers.read_only",
-        )
-    ),
-    # Groups
-    Deliberate(
-        "A protocol named twice counts once; Kafka fails inside and never answers.",
-        group="JoinGroup",
-        step="the same protocol twice*",
-        kafka="'(no answer)'",
-    ),
-    # Versions and frames
-    Deliberate(
-        "A client need not give its name and version (KIP-511): nothing depends on them.",
-        group="ApiVersions",
-        case="who_asks",
-        moldau="'none'",
-    ),
-    Deliberate(
-        "Features (KIP-584) are KRaft's way of agreeing on versions; there is no KRaft here.",
-        group="Versions",
-        case="features",
-    ),
-    *(
-        Deliberate(
-            f"Not offered: {what}.",
-            group="Versions",
-            case="ranges",
-            path=f"key {key}",
-            moldau="'(absent)'",
-        )
-        for what, keys in {
-            "SASL": (17, 36),
-            "access control": (29, 30, 31),
-            "moving a replica between log folders": (34,),
-            "delegation tokens": (38, 39, 40, 41),
-            "client quotas and SCRAM credentials": (48, 49, 50, 51),
-            "what KRaft's controllers and brokers say to each other": (55, 57, 61, 64, 80, 81),
-            "the new consumer groups (KIP-848)": (68, 69),
-            "client metrics (KIP-714) and their list of configs": (74,),
-            "share groups (KIP-932)": (*range(76, 80), *range(83, 88), *range(90, 93)),
-            "streams groups (KIP-1071)": (88, 89),
-        }.items()
-        for key in keys
-    ),
-    *(
-        Deliberate(
-            "Transactions are not there yet.",
-            group="Versions",
-            case="ranges",
-            path=f"key {key}",
-            moldau="'(absent)'",
-        )
-        for key in (24, 25, 26, 27, 28, 65, 66)
+        "Not offered: transactions (not yet), SASL, access control, delegation tokens, quotas and "
+        "SCRAM credentials, several log folders, client metrics (KIP-714), the groups of KIP-848, "
+        "KIP-932 and KIP-1071 and their settings, KRaft and its features.",
+        (
+            *_ranges(24, 25, 26, 27, 28, 65, 66, moldau=_ABSENT),
+            *_ranges(17, 29, 30, 31, 34, 36, 38, 39, 40, 41, 48, 49, 50, 51, moldau=_ABSENT),
+            *_ranges(55, 57, 61, 64, 68, 69, 74, 76, 77, 78, 79, 80, 81, moldau=_ABSENT),
+            *_ranges(83, 84, 85, 86, 87, 90, 91, 92, moldau=_ABSENT),
+            Place("Versions", "features"),
+            Place("DescribeConfigs", step="an unknown group"),
+            Place("DescribeConfigs", step="an unknown client subscription"),
+        ),
     ),
     Deliberate(
         "Versions that Kafka 4.1 holds back as unstable and later releases offer.",
-        group="Versions",
-        case="ranges",
-        path="key ?",
-    ),
-    Deliberate(
-        "Versions that Kafka 4.1 holds back as unstable and later releases offer.",
-        group="Versions",
-        case="ranges",
-        path="key 22",
-    ),
-    Deliberate(
-        "Versions that Kafka 4.1 holds back as unstable and later releases offer.",
-        group="Versions",
-        case="ranges",
-        path="key 35",
-    ),
-    Deliberate(
-        "What is not laid out as its schema says costs the connection: an array of -2 elements, a "
-        "text that is no UTF-8. Kafka reads on with what it makes of it.",
-        group="Frames",
-        case="headers",
-        step="an array of -2",
-    ),
-    Deliberate(
-        "What is not laid out as its schema says costs the connection: an array of -2 elements, a "
-        "text that is no UTF-8. Kafka reads on with what it makes of it.",
-        group="Frames",
-        case="headers",
-        step="text that is no UTF-8",
-    ),
-    # Tools
-    Deliberate(
-        "log.cleaner.threads is no setting here: compaction has one process of its own.",
-        group="Java tools",
-        case="kafka_configs",
-        step="a broker*",
+        _ranges(2, 8, 9, 22, 35),
     ),
 )
+
+
+def explanation(
+    group: str, case: str, step: str, found: Difference
+) -> tuple[Deliberate, Place] | None:
+    """The first reason that there is for a difference."""
+    for each in DELIBERATE:
+        place = each.place(group, case, step, found)
+        if place is not None:
+            return each, place
+    return None

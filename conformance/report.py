@@ -46,7 +46,16 @@ def _deliberate(verdicts: dict[str, Verdict]) -> Iterator[str]:
         yield "Deliberate differences:"
     for reason in reasons:
         if reason in counts:
-            yield f"- {reason} ({counts[reason]} places)"
+            yield f"- {reason} ({counts[reason]} times)"
+
+
+def unmet(verdicts: dict[str, Verdict]) -> Iterator[str]:
+    """The places of deliberate differences in which a run of all cases found none."""
+    met = {found.place for verdict in verdicts.values() for found in verdict.deliberate}
+    for each in DELIBERATE:
+        for place in each.places:
+            if place not in met:
+                yield f"NOT MET {place}: {each.reason}"
 
 
 def _grouped(findings: list[Finding]) -> Iterator[list[Finding]]:

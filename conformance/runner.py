@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from conformance.deliberate import DELIBERATE, Deliberate
+from conformance.deliberate import Deliberate, Place, explanation
 from conformance.registry import Case
 from conformance.session import Broker, Session, Step
 from conformance.values import Difference, differences
@@ -24,6 +24,7 @@ class Finding:
     moldau: Step | None
     difference: Difference
     deliberate: Deliberate | None
+    place: Place | None
 
 
 @dataclass(slots=True)
@@ -108,11 +109,8 @@ def _compare(
         verdict.same += not found
         what = (one or other or Step("", None, None, None)).what
         for difference in found:
-            reason = next(
-                (d for d in DELIBERATE if d.explains(case.group, case.name, what, difference)),
-                None,
-            )
-            verdict.findings.append(Finding(case, version, one, other, difference, reason))
+            reason, where = explanation(case.group, case.name, what, difference) or (None, None)
+            verdict.findings.append(Finding(case, version, one, other, difference, reason, where))
 
 
 def _differences(kafka: Step | None, moldau: Step | None) -> list[Difference]:

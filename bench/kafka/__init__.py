@@ -1,5 +1,5 @@
 """Apache Kafka beside Moldau: fetched, started, measured with the same load.
 
-`python -m bench.kafka` (`make bench-kafka`) writes bench/KAFKA.md. The conformance suite starts its
-Kafka from here too.
+`python -m bench.kafka` (`make bench-kafka`) writes bench/RESULTS.md. The conformance suite starts
+its Kafka from here too.
 """

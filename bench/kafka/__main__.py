@@ -1,4 +1,4 @@
-"""Measure Moldau beside Apache Kafka and write bench/KAFKA.md.
+"""Measure Moldau beside Apache Kafka and write bench/RESULTS.md.
 
 Data lies in a fresh folder under --folder until the end; processes and data are gone afterwards,
 Ctrl-C and SIGTERM included.
@@ -11,11 +11,10 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
-
-import msgspec
 
 from bench.kafka.comparison import Report, Row
 from bench.kafka.jars import java_version, kafka_version
@@ -24,11 +23,11 @@ from bench.kafka.measure import MEASUREMENTS
 from bench.kafka.plots import draw
 from bench.kafka.scale import FULL, TINY, Scale
 from bench.kafka.sides import Bench
+from bench.page import HERE, keep
 from moldau.bench import machine
 from moldau.bench.child import Children
 from moldau.bench.errors import BenchFailed, Unavailable
 
-HERE = Path(__file__).parents[1]
 SKIPPED = 75
 
 
@@ -36,7 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.kafka", description=__doc__)
     parser.add_argument("--tiny", action="store_true", help="only see that every row works")
     parser.add_argument("--folder", type=Path, help="where the data goes until the end")
-    parser.add_argument("--out", type=Path, default=HERE, help="where KAFKA.md and plots go")
+    parser.add_argument("--out", type=Path, default=HERE, help="where RESULTS.md and plots go")
     parser.add_argument("only", nargs="*", metavar="NAME", help=", ".join(MEASUREMENTS))
     asked = parser.parse_args()
     for name in asked.only:
@@ -52,14 +51,24 @@ def main() -> int:
     except BenchFailed as problem:
         print(f"The comparison could not run: {problem}", file=sys.stderr)
         return 1
-    keep = asked.out if not asked.only and not asked.tiny else None
-    print(published(report, keep))
+    print(markdown(report, {}))
+    if not asked.only and not asked.tiny:
+        try:
+            draw(report, asked.out)
+        except Unavailable as reason:
+            print(f"No plots: {reason}", file=sys.stderr)
+        keep(report, asked.out)
     return 0
 
 
 def measure(scale: Scale, only: list[str], parent: Path | None) -> Report:
     """Run the measurements named in `only`, or all."""
     about_kafka = f"{kafka_version()} on {java_version()}"
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:5.0f} s  {text}", flush=True)
+
     rows: list[Row] = []
     skipped: dict[str, str] = {}
     folder = Path(tempfile.mkdtemp(prefix="moldau-kafka-", dir=parent))
@@ -73,7 +82,7 @@ def measure(scale: Scale, only: list[str], parent: Path | None) -> Report:
                     continue
                 own = folder / name
                 own.mkdir()
-                bench = Bench(scale, own, children, lambda text: print(text, flush=True))
+                bench = Bench(scale, own, children, say)
                 sides = tuple(side.name for side in bench.sides)
                 try:
                     rows += measurement(bench)
@@ -83,22 +92,6 @@ def measure(scale: Scale, only: list[str], parent: Path | None) -> Report:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Report(about, scale.name, sides, tuple(rows), skipped)
-
-
-def published(report: Report, out: Path | None) -> str:
-    """The report as text; with `out` also written there, pictures and raw figures beside it."""
-    plots, why_not = {}, ""
-    if out is not None:
-        try:
-            plots = draw(report, out)
-        except Unavailable as reason:
-            why_not = str(reason)
-    text = markdown(report, "python -m bench.kafka", plots, why_not)
-    if out is not None:
-        (out / "KAFKA.md").write_text(text)
-        encoded = msgspec.json.format(msgspec.json.encode(report), indent=2)
-        (out / "kafka.json").write_bytes(encoded + b"\n")
-    return text
 
 
 def _version(package: str) -> str:

@@ -1,4 +1,4 @@
-"""A report as Markdown, for bench/KAFKA.md."""
+"""A report as Markdown, for bench/RESULTS.md."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from bench.kafka.comparison import MOLDAU, Compared, Report
 from moldau.bench.results import number
 
-
-def markdown(report: Report, command: str, plots: dict[str, str], no_plots: str) -> str:
-    return "\n".join(_lines(report, command, plots, no_plots)) + "\n"
+COMMAND = "make bench-kafka"
 
 
-def _lines(report: Report, command: str, plots: dict[str, str], no_plots: str) -> Iterator[str]:
-    yield "# Moldau beside Apache Kafka"
+def markdown(report: Report, plots: dict[str, str]) -> str:
+    """The report as a section of a page; `plots` are titles and files of pictures."""
+    return "\n".join(_lines(report, plots)) + "\n"
+
+
+def _lines(report: Report, plots: dict[str, str]) -> Iterator[str]:
+    yield "## Moldau beside Apache Kafka"
     yield ""
-    yield f"Written by `{command}` ({report.scale} run); docs/kafka.md explains. Medians, with the"
+    yield f"Written by `{COMMAND}` ({report.scale} run); docs/kafka.md explains. Medians, with the"
     yield "range below where there are several samples. The factor says how many times better"
     yield "Moldau is, below 1 how much worse; a goal stands beside it where there is one."
     yield ""
@@ -24,13 +27,10 @@ def _lines(report: Report, command: str, plots: dict[str, str], no_plots: str) -
     for title, file in plots.items():
         yield ""
         yield f"![{title}]({file})"
-    if no_plots:
-        yield ""
-        yield f"No plots: {no_plots}."
     for row in report.rows:
         sides = list(row.compared[0].samples)
         yield ""
-        yield f"## {row.title[0].upper()}{row.title[1:]}"
+        yield f"### {row.title[0].upper()}{row.title[1:]}"
         yield ""
         yield "| | " + " | ".join(_header(sides)) + " |"
         yield "|---|" + "---:|" * len(list(_header(sides)))

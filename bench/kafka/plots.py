@@ -15,12 +15,17 @@ _PLOTS = {
 }
 
 
-def draw(report: Report, folder: Path) -> dict[str, str]:
-    """The titles and files of the pictures that were drawn into `folder`."""
+def drawn_in(folder: Path) -> dict[str, str]:
+    """The titles and files of the pictures in `folder`."""
+    return {title: file for title, (file, *_) in _PLOTS.items() if (folder / file).exists()}
+
+
+def draw(report: Report, folder: Path) -> None:
+    """Draws the pictures into `folder`; Unavailable without matplotlib."""
     if find_spec("matplotlib") is None:
         raise Unavailable("matplotlib is not installed: pip install 'moldau[bench]'")
-    drawn = {}
     for title, (file, measurements, prefix) in _PLOTS.items():
+        (folder / file).unlink(missing_ok=True)
         bars = [
             (f"{row.title}\n" if prefix != "p" else "", compared)
             for row in report.rows
@@ -30,8 +35,6 @@ def draw(report: Report, folder: Path) -> dict[str, str]:
         ]
         if bars:
             _bars(title, bars, folder / file)
-            drawn[title] = file
-    return drawn
 
 
 def _bars(title: str, bars: list[tuple[str, Compared]], file: Path) -> None:

@@ -15,6 +15,7 @@ class Scale:
     machine: moldau_scale.Scale
     repeats: int
     starts: int
+    restarts: int
     small_bytes: int
     large_bytes: int
     requests_s: float
@@ -35,6 +36,7 @@ FULL = Scale(
     machine=moldau_scale.QUICK,
     repeats=3,
     starts=3,
+    restarts=2,
     small_bytes=400_000_000,
     large_bytes=1_000_000_000,
     requests_s=2.0,
@@ -45,7 +47,7 @@ FULL = Scale(
     java_records=1_000_000,
     java_latency_records=5000,
     restart_bytes=1_000_000_000,
-    cluster_bytes=400_000_000,
+    cluster_bytes=500_000_000,
     failovers=3,
     spark_rows=2_000_000,
 )
@@ -54,6 +56,7 @@ TINY = Scale(
     machine=moldau_scale.TINY,
     repeats=1,
     starts=1,
+    restarts=1,
     small_bytes=1_000_000,
     large_bytes=4_000_000,
     requests_s=0.2,

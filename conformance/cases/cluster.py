@@ -34,6 +34,9 @@ def log_folders(s: Session, version: int) -> None:
         ("an unknown topic", [(s.name("unknown"), [0])]),
         ("no partitions", [(name, [])]),
         ("twice", [(name, [0, 0])]),
+        ("the topic twice", [(name, [0]), (name, [1])]),
+        ("a negative partition", [(name, [-1, 1])]),
+        ("an empty name", [("", [0])]),
         ("nothing", []),
     ):
         given = [{"topic": topic, "partitions": partitions} for topic, partitions in topics]
@@ -88,8 +91,19 @@ def elections(s: Session, version: int) -> None:
     elect("a type nobody knows", (name, [0]), election_type=9)
     elect("an unknown partition", (name, [9]))
     elect("an unknown topic", (s.name("unknown"), [0]))
+    elect("a negative partition", (name, [-1]))
+    elect("an empty name", ("", [0]))
+    elect("known and unknown", (s.name("unknown"), [0]), (name, [0, 9]))
+    elect("no partitions", (name, []))
     elect("nothing")
     elect("twice", (name, [0, 0]))
+    elect("the topic twice", (name, [0]), (name, [1]))
+    elect("unclean, an unknown partition", (name, [9]), election_type=1)
+    for kind in (0, 1):
+        everything: dict[str, Any] = {"topic_partitions": None, "timeout": 5000}
+        answer = s.quietly(Api.ELECT_LEADERS, version, election_type=kind, **everything)
+        found = [each for each in answer.replica_election_results if each.topic == name]
+        s.note(f"everything, type {kind}", found, Api.ELECT_LEADERS)
 
 
 @case(Api.ALTER_PARTITION_REASSIGNMENTS)
@@ -115,7 +129,18 @@ def reassignments(s: Session, version: int) -> None:
     assign("an unknown partition", name, (9, [1]))
     assign("an unknown topic", s.name("unknown"), (0, [1]))
     assign("no partitions", name)
-    s.ask("no topics", Api.ALTER_PARTITION_REASSIGNMENTS, version, timeout=5000, topics=[])
+    assign("an empty name", "", (0, [1]))
+    assign("a negative partition", name, (-1, [1]))
+    assign("two partitions, one of them unknown", name, (9, [1]), (1, [1]))
+    assign("to more brokers than there are", name, (0, [1, 9]))
+    assign("a partition twice", name, (0, [1]), (0, [1]))
+    everything: dict[str, Any] = {"timeout": 5000, "topics": []}
+    s.ask("no topics", Api.ALTER_PARTITION_REASSIGNMENTS, version, **everything)
+    if version >= 1:
+        partition = {"partition_index": 0, "replicas": [1, 2]}
+        everything |= {"topics": [{"name": name, "partitions": [partition]}]}
+        everything |= {"allow_replication_factor_change": False}
+        s.ask("another factor", Api.ALTER_PARTITION_REASSIGNMENTS, version, **everything)
 
 
 @case(Api.LIST_PARTITION_REASSIGNMENTS)
@@ -125,6 +150,10 @@ def reassignments_under_way(s: Session, version: int) -> None:
         ("all", None),
         ("one", [{"name": name, "partition_indexes": [0]}]),
         ("unknown", [{"name": s.name("unknown"), "partition_indexes": [0]}]),
+        ("an unknown partition", [{"name": name, "partition_indexes": [9, -1]}]),
+        ("no partitions", [{"name": name, "partition_indexes": []}]),
+        ("twice", [{"name": name, "partition_indexes": [0, 0]}]),
+        ("an empty name", [{"name": "", "partition_indexes": [0]}]),
         ("none", []),
     ):
         s.ask(what, Api.LIST_PARTITION_REASSIGNMENTS, version, timeout=5000, topics=topics)

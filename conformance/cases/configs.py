@@ -43,6 +43,9 @@ def descriptions(s: Session, version: int) -> None:
     describe("type zero", (0, "x", None))
     describe("an unknown group", (GROUP, s.name("unknown"), []))
     describe("an unknown client subscription", (CLIENT_METRICS, "x", []))
+    describe("the loggers of another broker", (BROKER_LOGGER, "77", []))
+    describe("the loggers of nobody", (BROKER_LOGGER, "", []))
+    describe("a topic and a broker", (TOPIC, name, some[:1]), (BROKER, "1", keys[:1]))
     describe("nothing")
 
 
@@ -84,6 +87,7 @@ def whole_sets(s: Session, version: int) -> None:
     alter("another broker", (BROKER, "77", [("log.retention.ms", "7")]))
     alter("not a broker", (BROKER, "one", [("log.retention.ms", "7")]))
     alter("a broker setting that is fixed", (BROKER, "1", [("node.id", "7")]))
+    alter("a logger", (BROKER_LOGGER, "1", [("kafka.nonsense", "INFO")]))
     alter("an unknown type", (99, "x", []))
     alter("all gone", (TOPIC, name, []))
     alter("nothing")
@@ -143,6 +147,8 @@ def single_settings(s: Session, version: int) -> None:
     alter("this broker's gone", (BROKER, "1", [("log.retention.ms", _DELETE, None)]))
     _show_broker(s, "this broker after that", "1")
     alter("all brokers' gone", (BROKER, "", [("log.retention.ms", _DELETE, None)]))
+    alter("two, one of them bad", (TOPIC, name, [("nonsense", _SET, "1")]), (BROKER, "", []))
+    alter("a logger of another broker", (BROKER_LOGGER, "77", [("kafka", _SET, "INFO")]))
     alter("an unknown type", (99, "x", []))
     alter("nothing", (TOPIC, name, []))
 

@@ -7,11 +7,13 @@ import struct
 from conformance.connection import HungUp, NoAnswer
 from conformance.registry import scenario
 from conformance.session import HUNG_UP, NO_ANSWER, Session
-from moldau.wire.apis import Api
+from moldau.wire.apis import VERSIONS, Api, is_flexible
 from moldau.wire.headers import request_frame
 from moldau.wire.messages import encode_request
 
 _PATIENCE_S = 1.5
+_TRANSACTIONS = {Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN}
+_TRANSACTIONS |= {Api.END_TXN, Api.TXN_OFFSET_COMMIT}
 
 
 def _sized(data: bytes) -> bytes:
@@ -47,12 +49,54 @@ def unknown_apis(s: Session) -> None:
 
 @scenario("Frames")
 def unknown_versions(s: Session) -> None:
-    for api in (Api.PRODUCE, Api.FETCH, Api.METADATA, Api.JOIN_GROUP, Api.CREATE_TOPICS):
-        for version in (-1, 99, 32767):
-            frame = _sized(_head(api, version) + bytes(30))
-            s.frame(f"{api.name} {version}", None, frame, _PATIENCE_S)
     for api, version in ((Api.PRODUCE, 0), (Api.PRODUCE, 2), (Api.FETCH, 3), (Api.LIST_OFFSETS, 0)):
         s.frame(f"{api.name} {version}", None, _sized(_head(api, version) + bytes(30)), _PATIENCE_S)
+
+
+@scenario("Frames")
+def every_api(s: Session) -> None:
+    """Versions that nobody knows, and bodies that are none, in all APIs that both offer."""
+    for api in Api:
+        if api in _TRANSACTIONS or api is Api.API_VERSIONS:
+            continue
+        for version in (-1, 99):
+            frame = _sized(_head(api, version) + bytes(30))
+            s.frame(f"{api.name} {version}", None, frame, _PATIENCE_S)
+        version = max(VERSIONS[api].first, VERSIONS[api].last - 1)
+        tags = b"\0" if is_flexible(api, version) else b""
+        for what, body in (("nothing", b""), ("nonsense", b"\xff" * 40), ("a byte", b"\x01")):
+            _answered(s, f"{api.name} {what}", _sized(_head(api, version) + tags + body))
+
+
+@scenario("Frames")
+def bodies_of_api_versions(s: Session) -> None:
+    for what, body in (
+        ("no names", b""),
+        ("half a name", b"\x05te"),
+        ("no version", b"\x05test"),
+        ("a null name", b"\x00\x021\x00"),
+        ("a null version", b"\x02a\x00\x00"),
+        ("no tags", b"\x02a\x021"),
+        ("an empty name", b"\x01\x021\x00"),
+        ("all of it", b"\x02a\x021\x00"),
+        ("more than that", b"\x02a\x021\x00more"),
+    ):
+        for version in (3, 4):
+            _answered(s, f"{what} in version {version}", _sized(_head(18, version) + b"\0" + body))
+
+
+def _answered(s: Session, what: str, data: bytes) -> None:
+    """Only whether there is an answer: its bytes hold the port and the cluster's id."""
+    connection = s.connect()
+    try:
+        connection.exchange(data, _PATIENCE_S)
+        s.note(what, "answered")
+    except HungUp:
+        s.note(what, HUNG_UP)
+    except NoAnswer:
+        s.note(what, NO_ANSWER)
+    finally:
+        connection.close()
 
 
 @scenario("Frames")
@@ -66,17 +110,7 @@ def headers(s: Session) -> None:
     body = encode_request(Api.METADATA, 1, {"topics": []})
 
     def compared(what: str, data: bytes) -> None:
-        """Only whether there is an answer: its bytes hold the port and the cluster's id."""
-        connection = s.connect()
-        try:
-            connection.exchange(data, _PATIENCE_S)
-            s.note(what, "answered")
-        except HungUp:
-            s.note(what, HUNG_UP)
-        except NoAnswer:
-            s.note(what, NO_ANSWER)
-        finally:
-            connection.close()
+        _answered(s, what, data)
 
     compared("no client id", _sized(_head(3, 1, client=None) + body))
     compared("an empty client id", _sized(_head(3, 1, client=b"") + body))

@@ -62,6 +62,10 @@ def wrong_requests(s: Session, version: int) -> None:
     _list(s, "twice and another", version, name, _wanted(-1), _wanted(-2), _wanted(-1, 1))
     _list(s, "no partitions", version, name)
     _list(s, "no topics", version, name, topics=[])
+    both = [{"name": each, "partitions": [_wanted(-1)]} for each in (s.name("unknown"), name)]
+    _list(s, "known and unknown", version, name, topics=both)
+    _list(s, "the topic twice", version, name, topics=[both[1], both[1]])
+    _list(s, "an isolation nobody knows", version, name, _wanted(-1), isolation_level=7)
     _list(s, "empty name", version, "", _wanted(-1))
     if version >= 4:
         for epoch in (0, 1, -2):

@@ -82,6 +82,9 @@ def commits_from_outside(s: Session, version: int) -> None:
     _commit(s, "the same twice", version, group, topic, _partition(0, 1), _partition(0, 2))
     unknown = {"name": s.name("unknown"), "topic_id": _STRANGER, "partitions": [_partition()]}
     _commit(s, "an unknown topic", version, group, topic, topics=[unknown])
+    _commit(s, "with a time to live", version, group, topic, _partition(), retention_time=60_000)
+    known = {"name": topic, "topic_id": s.topic_id(topic), "partitions": [_partition()]}
+    _commit(s, "one topic known, one not", version, group, topic, topics=[unknown, known])
     _commit(s, "an empty group", version, "", topic, _partition())
     _commit(s, "a member nobody knows", version, group, topic, _partition(), member_id="nobody")
     outsider = {"generation_id_or_member_epoch": 3, "member_id": "nobody"}

@@ -14,7 +14,7 @@ from moldau.records.compression import Codec
 _TIMEOUT_S = 90
 # Start-up is most of what a tool does.
 _JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-_TOOLS = "org.apache.kafka.tools"
+TOOLS = "org.apache.kafka.tools"
 
 
 def run(main: str, *words: str, stdin: str = "") -> tuple[int, str]:
@@ -30,7 +30,7 @@ def run(main: str, *words: str, stdin: str = "") -> tuple[int, str]:
     return done.returncode, "\n".join(lines)
 
 
-class _Tools:
+class Tools:
     """The tools that are told a bootstrap address, with their output made comparable."""
 
     def __init__(self, s: Session) -> None:
@@ -47,8 +47,8 @@ class _Tools:
 
 @scenario("Java tools")
 def kafka_topics(s: Session) -> None:
-    tool, name = _Tools(s), s.name()
-    main = f"{_TOOLS}.TopicCommand"
+    tool, name = Tools(s), s.name()
+    main = f"{TOOLS}.TopicCommand"
     create = ("--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=100000")
     tool("create", main, *create)
     s.wait_for_topic(name, 3)
@@ -64,7 +64,7 @@ def kafka_topics(s: Session) -> None:
 
 @scenario("Java tools")
 def kafka_configs(s: Session) -> None:
-    tool, name = _Tools(s), s.topic()
+    tool, name = Tools(s), s.topic()
     main = "kafka.admin.ConfigCommand"
     topic = ("--entity-type", "topics", "--entity-name", name)
     tool(
@@ -77,20 +77,23 @@ def kafka_configs(s: Session) -> None:
     tool("describe again", main, *topic, "--describe")
     tool("nonsense", main, *topic, "--alter", "--add-config", "nonsense=1")
     broker = ("--entity-type", "brokers", "--entity-name", "1")
-    tool("a broker", main, *broker, "--alter", "--add-config", "log.cleaner.threads=1")
+    tool("a broker", main, *broker, "--alter", "--add-config", "log.retention.ms=700000000")
+    s.settle()
+    tool("describe the broker", main, *broker, "--describe")
+    tool("a broker again", main, *broker, "--alter", "--delete-config", "log.retention.ms")
 
 
 @scenario("Java tools")
 def console_producer_and_consumer(s: Session) -> None:
-    tool, name, group = _Tools(s), s.topic(), s.name("g")
+    tool, name, group = Tools(s), s.topic(), s.name("g")
     lines = "".join(f"k{n}:value {n}\n" for n in range(20))
     keyed = ("--property", "parse.key=true", "--property", "key.separator=:")
-    tool("produce", f"{_TOOLS}.ConsoleProducer", "--topic", name, *keyed, stdin=lines)
+    tool("produce", f"{TOOLS}.ConsoleProducer", "--topic", name, *keyed, stdin=lines)
     consume = ("--topic", name, "--from-beginning", "--max-messages", "20", "--group", group)
     shown = ("--property", "print.key=true", "--property", "print.offset=true")
-    main = f"{_TOOLS}.consumer.ConsoleConsumer"
+    main = f"{TOOLS}.consumer.ConsoleConsumer"
     tool("consume", main, *consume, *shown, "--timeout-ms", "30000")
-    main = f"{_TOOLS}.consumer.group.ConsumerGroupCommand"
+    main = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
     text = run(main, "--bootstrap-server", s.broker.bootstrap, "--describe", "--group", group)[1]
     rows = [line.split()[:6] for line in text.splitlines() if line.startswith(group)]
     s.note("describe the group", rows)
@@ -108,31 +111,27 @@ def performance_tools(s: Session) -> None:
     words: tuple[str, ...] = ("--topic", name, "--num-records", "20000", "--record-size", "100")
     words += ("--throughput", "-1", "--producer-props", f"bootstrap.servers={s.broker.bootstrap}")
     for more in ((), ("compression.type=lz4",), ("acks=1", "enable.idempotence=false")):
-        status, text = run(f"{_TOOLS}.ProducerPerformance", *words, *more)
+        status, text = run(f"{TOOLS}.ProducerPerformance", *words, *more)
         s.note(f"produced {more}", (status, "20000 records sent, " in text))
     consume = ("--bootstrap-server", s.broker.bootstrap, "--topic", name)
-    status, text = run(f"{_TOOLS}.ConsumerPerformance", *consume, "--messages", "60000")
+    status, text = run(f"{TOOLS}.ConsumerPerformance", *consume, "--messages", "60000")
     row = text.splitlines()[-1].split(", ")
     s.note("consumed", (status, row[2], row[4]))
-    status, text = run(f"{_TOOLS}.EndToEndLatency", s.broker.bootstrap, name, "20", "all", "100")
+    status, text = run(f"{TOOLS}.EndToEndLatency", s.broker.bootstrap, name, "20", "all", "100")
     s.note("latency", (status, "Avg latency" in text))
 
 
 @scenario("Java tools")
 def offsets_and_log_dirs(s: Session) -> None:
-    tool, name = _Tools(s), s.topic(2)
+    tool, name = Tools(s), s.topic(2)
     s.fill(name, s.batch(b"a", b"b"))
     for when in ("earliest", "latest", "max-timestamp", str(s.now_ms - 60_000)):
-        tool(f"offsets, {when[:8]}", f"{_TOOLS}.GetOffsetShell", "--topic", name, "--time", when)
-    main = f"{_TOOLS}.LogDirsCommand"
+        tool(f"offsets, {when[:8]}", f"{TOOLS}.GetOffsetShell", "--topic", name, "--time", when)
+    main = f"{TOOLS}.LogDirsCommand"
     text = run(main, "--bootstrap-server", s.broker.bootstrap, "--describe", "--topic-list", name)[
         1
     ]
     s.note("sizes", re.findall(rf'"partition":"{name}-(\d)","size":(\d+)', text))
-    status, text = run(
-        f"{_TOOLS}.BrokerApiVersionsCommand", "--bootstrap-server", s.broker.bootstrap
-    )
-    s.note("versions", (status, "Produce(0): 0 to 13" in text))
 
 
 @scenario("Java tools")

@@ -231,6 +231,9 @@ def more_partitions(s: Session, version: int) -> None:
         grow(
             what, {"name": name, "count": 5, "assignments": [{"broker_ids": ids} for ids in lists]}
         )
+    internal = {"name": "__consumer_offsets", "count": 1}
+    grow("fewer of an internal one", internal, validate_only=True)
+    grow("fewer, validated only", {"name": name, "count": 1}, validate_only=True)
     s.note("partitions in the end", len(s.metadata(name).partitions), Api.CREATE_PARTITIONS)
     other = s.topic()
     grow("one good, one bad", {"name": other, "count": 2}, {"name": name, "count": 1})

@@ -9,7 +9,7 @@ from moldau.broker.handlers.api_versions import served_versions
 from moldau.testing import Broker
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.headers import request_frame
-from moldau.wire.messages import decode_response, encode_request
+from moldau.wire.messages import decode_response
 from moldau.wire.primitives import INT16, INT32
 from tests.broker.wire_client import Client, versions
 
@@ -47,19 +47,35 @@ def test_a_version_that_nobody_knows_is_answered_in_version_0(client: Client, ve
     (only,) = answer.api_keys
     assert (only.api_key, only.min_version, only.max_version) == (18, 0, 4)
     # The client asks again in a version that both know.
-    assert client.ask(Api.API_VERSIONS, only.max_version).error_code == 0
+    names = {"client_software_name": "test", "client_software_version": "1"}
+    assert client.ask(Api.API_VERSIONS, only.max_version, **names).error_code == 0
 
 
-def test_a_client_without_a_name_is_served(client: Client) -> None:
+@pytest.mark.parametrize("name", ["", "two words", "-a", "a.", "ä", "-" * 30_000])
+def test_a_name_that_is_none_is_refused_as_kafka_does(client: Client, name: str) -> None:
     for version in versions(Api.API_VERSIONS):
-        body = encode_request(Api.API_VERSIONS, version, {})
-        client.send_bytes(request_frame(Api.API_VERSIONS, version, 1, None, body))
-        assert client.receive_frame()[:6] == INT32.pack(1) + INT16.pack(0)
+        for names in ((name, "1.0"), ("test", name)):
+            answer = client.ask(
+                Api.API_VERSIONS,
+                version,
+                client_software_name=names[0],
+                client_software_version=names[1],
+            )
+            assert answer.error_code == (0 if version < 3 else 42)
+            assert bool(answer.api_keys) == (version < 3)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\x05te", b"\x05test", b"\x00\x02a\x00", b"\x02a\x00\x00", b"\x02a\x021"]
+)
+def test_a_body_without_its_names_costs_the_connection(client: Client, body: bytes) -> None:
+    client.send_bytes(request_frame(Api.API_VERSIONS, 3, 1, None, body))
+    assert client.is_closed()
 
 
 def test_tagged_fields_of_the_header_are_skipped(client: Client) -> None:
     header = INT16.pack(Api.API_VERSIONS) + INT16.pack(3) + INT32.pack(9) + INT16.pack(-1)
-    client.send_bytes(_framed(header + b"\x02\x00\x01A\x07\x03abc" + b"\x01\x01\x00"))
+    client.send_bytes(_framed(header + b"\x02\x00\x01A\x07\x03abc" + b"\x02a\x021\x00"))
     assert client.receive_frame()[:6] == INT32.pack(9) + INT16.pack(0)
 
 

@@ -254,8 +254,6 @@ def test_counts_and_lengths_that_lie_do_not_end_the_process(process: BrokerProce
 def test_every_request_cut_short_closes_the_connection(process: BrokerProcess, api: Api) -> None:
     last = VERSIONS[api].last
     body = encode_request(api, last, sample(request_schema(api, last)))
-    if api is Api.API_VERSIONS:
-        pytest.skip("answered whatever its body")
     for size in sorted({0, 1, len(body) // 2, len(body) - 2}):
         if size < len(body) - 1:
             send_and_see_closed(process, request_frame(api, last, 1, "test", body[:size]))

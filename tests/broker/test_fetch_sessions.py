@@ -114,9 +114,8 @@ def test_a_session_is_closed_by_epoch_minus_1_and_replaced_by_epoch_0() -> None:
     assert len(sessions) == 0
 
 
-def test_nobody_gets_a_session_without_partitions_or_slots() -> None:
+def test_nobody_gets_a_session_without_slots_or_unasked() -> None:
     sessions = FetchSessions(10)
-    assert sessions.open(request(), False) is None
     assert sessions.open(request(epoch=-1, topics={"a": [0]}), False) is None
     assert FetchSessions(0).open(request(topics={"a": [0]}), False) is None
     assert len(sessions) == 0

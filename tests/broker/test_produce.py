@@ -183,7 +183,7 @@ def test_transactional_batches_are_refused_and_plain_ones_with_an_id_taken(
     )
     for transactional_id, batch, code in (
         (None, open_batch, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        ("someone", open_batch, Error.INVALID_TXN_STATE),
+        ("someone", open_batch, Error.INVALID_PRODUCER_ID_MAPPING),
         ("someone", make_batch(b"plain"), Error.NONE),
     ):
         values = produce_values({key_of(client, topic, version): {0: batch}})

@@ -119,6 +119,24 @@ class TestOnSpark:
         assert "raw: batch 1, 12 rows in" in again.stderr
         assert rows_in(file.parent / "lake") == 42
 
+    def test_a_supervisor_may_end_java_at_the_same_time(
+        self, moldau_session_broker: Broker, file: Path, topic: str
+    ) -> None:
+        send(moldau_session_broker, topic, 5)
+        with subprocess.Popen(
+            command("run", file, "--json"),
+            env=os.environ | {"MOLDAU_BOOTSTRAP": moldau_session_broker.bootstrap},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as running:
+            _until_read(running, 5)
+            os.killpg(running.pid, signal.SIGTERM)
+            _, errors = running.communicate(timeout=100)
+        assert running.returncode == 0, errors
+        assert rows_in(file.parent / "lake") == 5
+
     def test_check_points_at_the_line_that_is_wrong(
         self, moldau_session_broker: Broker, file: Path
     ) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from conformance.deliberate import Deliberate
+from conformance.deliberate import DELIBERATE, Place, explanation
+from conformance.registry import Case
+from conformance.report import unmet
+from conformance.runner import Finding, Verdict
 from conformance.values import Difference, Symbols, Text, differences, shown_batches
 from moldau.records.record import Record, build_batch
 from moldau.wire.apis import Api
@@ -88,14 +91,41 @@ def test_records_are_shown_batch_by_batch_with_what_is_cut_off() -> None:
 
 
 def test_a_reason_explains_only_what_it_names() -> None:
-    reason = Deliberate("why", group="Fetch", path="*.records.partial", moldau="0")
+    place = Place("Fetch", path="*.records.partial", moldau="0")
     found = Difference("responses[x].partitions[0].records.partial", 44, 0)
-    assert reason.explains("Fetch", "limits", "150 in all", found)
-    assert not reason.explains("Produce", "limits", "150 in all", found)
-    assert not reason.explains("Fetch", "limits", "150 in all", Difference(found.path, 44, 1))
+    assert place.has("Fetch", "limits", "150 in all", found)
+    assert not place.has("Produce", "limits", "150 in all", found)
+    assert not place.has("Fetch", "limits", "150 in all", Difference(found.path, 44, 1))
 
 
 def test_brackets_in_a_pattern_are_no_character_classes() -> None:
-    reason = Deliberate("why", path="topics[*].partitions[*]", kafka="'(absent)'", moldau="[]")
-    assert reason.explains("A", "b", "c", Difference("topics[x].partitions[0]", "(absent)", []))
-    assert not reason.explains("A", "b", "c", Difference("topicsx", "(absent)", []))
+    place = Place(path="topics[*].partitions[*]", kafka="'(absent)'", moldau="[]")
+    assert place.has("A", "b", "c", Difference("topics[x].partitions[0]", "(absent)", []))
+    assert not place.has("A", "b", "c", Difference("topicsx", "(absent)", []))
+
+
+def test_what_nobody_meant_has_no_explanation() -> None:
+    assert explanation("Fetch", "limits", "a", Difference("error_code", "none", "other")) is None
+    met = explanation("Metadata", "all", "b", Difference("topics (order)", ["x", "y"], ["y", "x"]))
+    assert met == (DELIBERATE[0], DELIBERATE[0].places[0])
+
+
+def test_every_deliberate_difference_has_one_reason_and_places_of_its_own() -> None:
+    reasons = [each.reason for each in DELIBERATE]
+    places = [place for each in DELIBERATE for place in each.places]
+    assert len(set(reasons)) == len(reasons)
+    assert len(set(places)) == len(places)
+    assert Place() not in places
+
+
+def test_a_deliberate_difference_that_no_case_met_is_named() -> None:
+    places = [place for each in DELIBERATE for place in each.places]
+    assert len(list(unmet({"Fetch": Verdict()}))) == len(places)
+    found = Difference("topics (order)", ["x", "y"], ["y", "x"])
+    case = Case("Metadata", Api.METADATA, "all", lambda session, version: None)
+    verdict = Verdict()
+    met = DELIBERATE[0]
+    verdict.findings.append(Finding(case, 1, None, None, found, met, met.places[0]))
+    left = list(unmet({"Metadata": verdict}))
+    assert len(left) == len(places) - 1
+    assert not any(met.reason in line for line in left)

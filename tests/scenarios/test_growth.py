@@ -10,7 +10,7 @@ import pytest
 
 from moldau.cli import main
 from moldau.testing import Cluster, Ensemble
-from moldau.testing.cluster import PartitionView
+from moldau.testing.view import PartitionView
 from tests.scenarios.play import TOPIC, Play
 
 pytestmark = pytest.mark.timeout(150)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import sysconfig
 import time
 import venv
@@ -21,7 +24,7 @@ from moldau.testing import Broker
 from tests.spark.lake.copying import start_copy
 from tests.spark.lake.tables import rows_of
 from tests.spark.standalone import HOST, QUICK_JAVA, StandaloneSpark
-from tests.spark.topics import fresh_topic, numbered, produce
+from tests.spark.topics import Sent, fresh_topic, numbered, produce, read_by_librdkafka
 
 pytestmark = [
     pytest.mark.spark,
@@ -59,11 +62,74 @@ def python_without(folder: Path, *packages: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def spark(
-    cluster: StandaloneSpark, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SparkSession]:
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has all but this package."""
+    return python_without(tmp_path_factory.mktemp("bare"), *SHIPPED)
+
+
+PIPELINE = """
+[sources.events]
+topic = "{topic}"
+schema = "time TIMESTAMP NOT NULL, name STRING"
+watermark = {{ column = "time", delay = "10 seconds" }}
+
+[tables.counts]
+sql = '''
+    SELECT window.start AS minute, count(*) AS events FROM events GROUP BY window(time, '1 minute')
+'''
+
+[sinks.raw]
+from = "events"
+type = "delta"
+path = "lake/raw"
+
+[sinks.counts]
+from = "counts"
+type = "topic"
+topic = "{topic}-counts"
+
+[spark]
+{spark}
+"""
+
+
+# Before there is a session on this cluster: that would hold all its cores.
+def test_a_pipeline_runs_on_workers_that_lack_this_package(
+    cluster: StandaloneSpark, bare: Path, moldau_session_broker: Broker, tmp_path: Path
+) -> None:
+    broker = moldau_session_broker
+    topic = fresh_topic(broker, partitions=2)
+    file = tmp_path / "events.toml"
+    spark = "\n".join(f'"{name}" = "{value}"' for name, value in CONFIG.items())
+    file.write_text(PIPELINE.format(topic=topic, spark=spark), "utf-8")
+    events: list[Sent] = [
+        (None, json.dumps({"time": f"2024-05-01T12:0{n // 60}:{n % 60:02}Z"}).encode(), [])
+        for n in range(180)
+    ]
+    produce(broker, topic, [*events, (None, b"nonsense", [])])
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "moldau", "pipeline", "run", str(file), "--once", "--json"),
+            *("--master", cluster.url, "--bootstrap", broker.bootstrap),
+        ],
+        env={**os.environ, "PYSPARK_PYTHON": str(bare)},
+        capture_output=True,
+        text=True,
+        timeout=2 * WITHIN_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    done = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert sum(each["dead_letters"] for each in done) == 1
+    assert count(tmp_path / "lake/raw") == 180
+    windows = [json.loads(row["value"]) for row in read_by_librdkafka(broker, f"{topic}-counts")]
+    assert [each["events"] for each in windows] == [60, 60, 60]
+
+
+@pytest.fixture(scope="module")
+def spark(cluster: StandaloneSpark, bare: Path) -> Iterator[SparkSession]:
     """A session on that cluster, whose workers have all but this package."""
-    bare = python_without(tmp_path_factory.mktemp("bare"), *SHIPPED)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONPATH", raising=False)
         patch.setenv("PYSPARK_PYTHON", str(bare))

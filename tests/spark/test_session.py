@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.spark import java, session
+from moldau.spark import SparkFailed, java, session
 from moldau.spark.java import NoJava, find_java_home, launcher_home
 
 SAYS_VERSION = """#!/bin/sh
@@ -96,3 +96,10 @@ def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_package_can_be_imported_without_pyspark() -> None:
     program = "import sys; sys.modules['pyspark'] = None; import moldau.spark"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+
+
+@pytest.mark.spark
+def test_a_master_that_spark_does_not_know_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SparkFailed, match=r"with the master sparkk://x: Could not parse Master"):
+        session(master="sparkk://x", config={"spark.driver.memory": "512m"})
+    assert "SparkContext" not in capfd.readouterr().err

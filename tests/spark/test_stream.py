@@ -74,6 +74,32 @@ def test_a_stream_goes_on_where_its_checkpoint_says(
     assert values(broker, target) == list(range(150))
 
 
+def test_a_stream_from_the_end_that_dies_in_its_first_batch_misses_nothing_after_it(
+    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
+) -> None:
+    broker = moldau_session_broker
+    source = fresh_topic(broker)
+    produce(broker, source, numbered(0, 10))
+    frame = stream(spark, broker, source, columns="value", startingOffsets="latest")
+    seen: list[int] = []
+
+    def die(*_: object) -> None:
+        raise RuntimeError("dies")
+
+    def keep(batch: DataFrame, _: int) -> None:
+        seen.extend(int(row["value"]) for row in batch.collect())
+
+    for act in (die, keep):
+        writer = frame.writeStream.foreachBatch(act).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        if act is die:
+            with pytest.raises(StreamingQueryException, match="dies"):
+                query.awaitTermination()
+            produce(broker, source, numbered(10, 5))
+    query.awaitTermination()
+    assert seen == list(range(10, 15))
+
+
 def test_topic_to_topic_keeps_keys_values_and_headers(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:

@@ -57,6 +57,36 @@ def test_a_stream_starts_where_it_is_told_and_ends_where_the_log_does(
     stream.stop()
 
 
+def test_a_first_batch_from_the_end_is_empty_so_that_its_end_says_where_it_began(
+    moldau_session_broker: Broker,
+) -> None:
+    topic = fresh_topic(moldau_session_broker, 2)
+    produce(moldau_session_broker, topic, numbered(0, 10), first_ms=1_000)
+    beginnings = (
+        {"startingOffsets": "latest"},
+        {"startingOffsets": f'{{"{topic}": {{"0": -1, "1": 0}}}}'},
+        {"startingTimestamp": "5000", "startingOffsetsByTimestampStrategy": "latest"},
+    )
+    streams = [reader(moldau_session_broker, topic, **beginning) for beginning in beginnings]
+    starts = [stream.initialOffset() for stream in streams]
+    produce(moldau_session_broker, topic, numbered(10, 5))
+    produce(moldau_session_broker, topic, numbered(0, 3), partition=1)
+    ends = [
+        stream.latestOffset(start, EVERYTHING)
+        for stream, start in zip(streams, starts, strict=True)
+    ]
+    assert [end[topic] for end in ends] == [
+        {"0": 10, "1": 0},
+        {"0": 10, "1": 3},
+        {"0": 10, "1": 0},
+    ]
+    # Spark asks a reader that comes after a crash for its start again: nothing is left out.
+    for beginning, end in zip(beginnings, ends, strict=True):
+        again = reader(moldau_session_broker, topic, **beginning)
+        assert planned(again, again.initialOffset(), end) == planned(again, starts[0], end)
+        assert again.latestOffset(end, EVERYTHING)[topic] == {"0": 15, "1": 3}
+
+
 def test_offsets_may_be_given_by_partition_and_by_time(moldau_session_broker: Broker) -> None:
     topic = fresh_topic(moldau_session_broker)
     produce(moldau_session_broker, topic, numbered(0, 10), first_ms=1_000)
@@ -158,6 +188,20 @@ def test_a_topic_that_was_created_again_is_a_loss(moldau_session_broker: Broker)
         stream.partitions(start, end)
     careless = reader(moldau_session_broker, topic, failOnDataLoss="false")
     assert planned(careless, start, end) == [(0, 0, 12)]
+
+
+def test_partitions_that_came_after_a_first_batch_was_planned_are_left_to_the_next(
+    moldau_session_broker: Broker,
+) -> None:
+    topic = fresh_topic(moldau_session_broker)
+    produce(moldau_session_broker, topic, numbered(0, 5))
+    stream = reader(moldau_session_broker, topic)
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    add_partitions(moldau_session_broker, topic, 2)
+    produce(moldau_session_broker, topic, numbered(0, 3), partition=1)
+    again = reader(moldau_session_broker, topic)
+    assert planned(again, again.initialOffset(), end) == [(0, 0, 5)]
+    assert planned(again, end, again.latestOffset(end, EVERYTHING)) == [(1, 0, 3)]
 
 
 def test_partitions_that_are_gone_are_a_loss(moldau_session_broker: Broker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bench.kafka.comparison import Row
+from bench.kafka.measure.bulk import measure_bulk
 from bench.kafka.measure.cluster import measure_cluster, measure_failover
 from bench.kafka.measure.groups import measure_groups
 from bench.kafka.measure.java import measure_java
@@ -20,6 +21,7 @@ from bench.kafka.sides import Bench
 MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "startup": measure_startup,
     "throughput": measure_throughput,
+    "bulk": measure_bulk,
     "requests": measure_requests,
     "latency": measure_latency,
     "partitions": measure_partitions,

@@ -17,7 +17,7 @@ def measure_restart(bench: Bench) -> Iterator[Row]:
     clean: dict[str, list[float]] = defaultdict(list)
     killed: dict[str, list[float]] = defaultdict(list)
     for side in bench.sides:
-        for _ in range(bench.scale.repeats):
+        for _ in range(bench.scale.restarts):
             first, second = _of(bench, side)
             clean[side.name].append(first)
             killed[side.name].append(second)

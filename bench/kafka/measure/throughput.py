@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from bench.kafka.comparison import Compared, Row, compared
 from bench.kafka.sides import Bench, UnderTest
+from moldau.bench.results import number
 from moldau.bench.tasks import Consume, Flow, Produce
 
 SMALL, LARGE = 100, 1024
@@ -39,8 +40,20 @@ def _at_size(bench: Bench, brokers: dict[str, UnderTest], size: int, count: int)
         task = Consume(broker.bootstrap, topic, broker.pid, count)
         consumed[name].append(bench.children.run(task, Flow))
         broker.delete_topic(topic)
-    yield Row("throughput", f"produce {label}", flow_comparison(produced, size))
-    yield Row("throughput", f"consume {label}", flow_comparison(consumed, size))
+    with bench.machine.null_broker(size) as (address, pid):
+        bench.say(f"throughput at {label}: librdkafka alone")
+        most = bench.children.run(Produce(address, "null", pid, size, count), Flow)
+        yield _row(f"produce {label}", produced, size, most)
+        most = bench.children.run(Consume(address, "null", pid, count), Flow)
+        yield _row(f"consume {label}", consumed, size, most)
+
+
+def _row(title: str, flows: dict[str, list[Flow]], size: int, most: Flow) -> Row:
+    note = (
+        f"The client is part of this: against a broker that does nothing, librdkafka itself goes"
+        f" through {number(most.messages / most.seconds)} msg/s."
+    )
+    return Row("throughput", title, flow_comparison(flows, size), note)
 
 
 def _produce(bench: Bench, broker: UnderTest, topic: str, size: int, count: int) -> Flow:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from moldau.bench.child import Child, Children
 from moldau.bench.errors import BenchFailed
-from moldau.bench.proc import cpu_seconds, memory_mib
+from moldau.bench.proc import memory_mib, wait_quiet
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 READY_TIMEOUT_S = 30
 _ADMIN_TIMEOUT_S = 120
-_QUIET_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 120
 _OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -121,15 +120,8 @@ class BrokerUnderTest:
         return memory_mib(self.pid)
 
     def wait_quiet(self) -> None:
-        """Until the broker uses less than 2% of a core, so that one sample's upkeep (deleting a
-        topic's files, say) is not counted into the next."""
-        deadline = time.monotonic() + _QUIET_TIMEOUT_S
-        while time.monotonic() < deadline:
-            before, since = cpu_seconds(self.pid), time.monotonic()
-            time.sleep(0.1)
-            if cpu_seconds(self.pid) - before < 0.02 * (time.monotonic() - since):
-                return
-        raise BenchFailed(f"the broker is still busy after {_QUIET_TIMEOUT_S} s without load")
+        """Until the broker has nothing to do."""
+        wait_quiet((self.pid,), 0.02)
 
     def stop_cleanly(self) -> float:
         """Seconds that a clean stop takes; the data stays."""

@@ -30,8 +30,12 @@ def one_batch(message_size: int, target_bytes: int) -> bytes:
 
 def produce_request(topic: str, message_size: int, acks: int = 1) -> bytes:
     """A framed Produce request of one message for partition 0."""
+    return produce_batch_request(topic, batch_of(1, message_size), acks)
+
+
+def produce_batch_request(topic: str, batch: bytes, acks: int = 1) -> bytes:
+    """A framed Produce request of one batch for partition 0."""
     name = topic.encode()
-    batch = batch_of(1, message_size)
     body = b"".join(
         (
             struct.pack(">hhih", 0, PRODUCE_VERSION, 1, len(CLIENT_ID)),

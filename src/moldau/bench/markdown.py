@@ -10,6 +10,7 @@ COLUMNS = ("figure", "median", "range", "target", "")
 
 
 def markdown(report: Report) -> str:
+    """The report as a section of a page."""
     return "\n".join(_lines(report)) + "\n"
 
 
@@ -23,15 +24,15 @@ def cells(figure: Figure) -> tuple[str, str, str, str, str]:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    yield "# Results"
+    yield "## Moldau by itself"
     yield ""
-    yield f"Written by `python bench/run.py` ({report.scale} run); docs/benchmarks.md explains."
+    yield f"Written by `python -m bench.run` ({report.scale} run); docs/benchmarks.md explains."
     yield ""
     for key, value in report.machine.items():
         yield f"- {key}: {value}"
     for row in report.rows:
         yield ""
-        yield f"## {row.title[0].upper()}{row.title[1:]}"
+        yield f"### {row.title[0].upper()}{row.title[1:]}"
         yield ""
         yield "| " + " | ".join(COLUMNS) + " |"
         yield "|---|---:|---|---|---|"

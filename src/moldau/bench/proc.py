@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
+from moldau.bench.errors import BenchFailed
+
 _MIB = 1024 * 1024
+_QUIET_WITHIN_S = 60.0
 
 
 def cpu_seconds(pid: int) -> float:
@@ -16,6 +20,22 @@ def cpu_seconds(pid: int) -> float:
     nanoseconds rather than hundredths of a second.
     """
     return time.clock_gettime((~pid << 3) | 2)
+
+
+def wait_quiet(pids: Iterable[int], share: float = 0.04) -> None:
+    """Until each of these uses less than that share of a core, on average.
+
+    So that one sample's upkeep (deleting a topic's files, say) is not counted into the next.
+    """
+    watched = tuple(pids)
+    deadline = time.monotonic() + _QUIET_WITHIN_S
+    while time.monotonic() < deadline:
+        before, since = sum(map(cpu_seconds, watched)), time.monotonic()
+        time.sleep(0.1)
+        used = sum(map(cpu_seconds, watched)) - before
+        if used < share * len(watched) * (time.monotonic() - since):
+            return
+    raise BenchFailed(f"still busy after {_QUIET_WITHIN_S:g} s without load")
 
 
 def bytes_read(pid: int) -> int:

@@ -38,7 +38,7 @@ class Consume(msgspec.Struct, frozen=True, tag=True):
 
 
 class Flow(msgspec.Struct, frozen=True):
-    """The answer to Produce and Consume: the timed window and what it cost."""
+    """The answer where messages flow: the timed window and what it cost."""
 
     messages: int
     seconds: float
@@ -59,6 +59,33 @@ class SmallRequests(msgspec.Struct, frozen=True, tag=True):
     in_flight: int
     seconds: float
     warm_up_s: float
+
+
+class BulkProduce(msgspec.Struct, frozen=True, tag=True):
+    """Send one prebuilt batch of about a megabyte over and over: at least `count` messages.
+
+    A third of that goes first, untimed.
+    """
+
+    host: str
+    port: int
+    topic: str
+    broker_pid: int
+    size: int
+    count: int
+
+
+class BulkFetch(msgspec.Struct, frozen=True, tag=True):
+    """Fetch the first `count` messages of partition 0 and look at none of them, twice.
+
+    The first time is untimed.
+    """
+
+    host: str
+    port: int
+    topic: str
+    broker_pid: int
+    count: int
 
 
 class ManyProducers(msgspec.Struct, frozen=True, tag=True):
@@ -239,6 +266,8 @@ Task = (
     Produce
     | Consume
     | SmallRequests
+    | BulkProduce
+    | BulkFetch
     | ManyProducers
     | CommitRequests
     | CommitSynchronously

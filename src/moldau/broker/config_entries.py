@@ -37,6 +37,9 @@ CONFIG_TYPES = {
     "list": 7,
 }
 
+# Kafka's own default is null: the flush is the operating system's business.
+_WITHOUT_DEFAULT = ("log.flush.interval.ms",)
+
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
@@ -69,9 +72,17 @@ class ConfigEntry:
 
 
 def topic_entries(
-    configs: Mapping[str, str], settings: BrokerSettings, dynamic: BrokerConfigs
+    configs: Mapping[str, str],
+    settings: BrokerSettings,
+    dynamic: BrokerConfigs,
+    *,
+    all_units: bool = False,
 ) -> list[ConfigEntry]:
-    """All settings of a topic that has `configs` of its own."""
+    """All settings of a topic that has `configs` of its own.
+
+    With `all_units` the source of a value may be a setting in hours; of Kafka's answers those about
+    new topics are so, and those about old ones are not.
+    """
     if dynamic:
         settings = effective_settings(settings, dynamic)
     config = LogConfig.parse(configs, settings.topic_defaults)
@@ -79,7 +90,7 @@ def topic_entries(
     for name, setting in definitions(LogConfig).items():
         # A topic's own setting reads as it was written.
         value = configs.get(name, setting.format(getattr(config, setting.attribute)))
-        synonyms = list(_synonyms(setting, settings, dynamic))
+        synonyms = list(_synonyms(setting, settings, dynamic, all_units=all_units))
         if name in configs:
             synonyms.insert(0, Synonym(name, value, Source.TOPIC))
         entries.append(ConfigEntry(setting, name, value, False, synonyms))
@@ -94,18 +105,22 @@ def broker_entries(settings: BrokerSettings, dynamic: BrokerConfigs) -> list[Con
     for name, setting in broker_settings().items():
         read_only = name not in dynamic_settings()
         if name in own:
-            value: str | None = setting.format(getattr(effective, setting.attribute))
+            # What is empty is not set: Kafka's null.
+            value = setting.format(getattr(effective, setting.attribute)) or None
             synonyms = list(_synonyms_of_names([name], settings, dynamic))
             default = setting.format(setting.default)
-            synonyms.append(Synonym(name, default, Source.DEFAULT))
+            if default:
+                synonyms.append(Synonym(name, default, Source.DEFAULT))
         else:
             synonyms = list(_synonyms(setting, settings, dynamic))
-            if name == setting.synonyms[0][0]:
-                value = setting.format(getattr(effective.topic_defaults, setting.attribute))
-            else:
-                # In other units the setting exists only where somebody used them.
-                synonyms = [synonym for synonym in synonyms if synonym.name == name]
+            value = setting.format(getattr(effective.topic_defaults, setting.attribute))
+            if name != setting.synonyms[0][0]:
+                synonyms = list(_synonyms_of_names([name], settings, dynamic))
+                synonyms += _default_of(setting, name)
                 value = synonyms[0].value if synonyms else None
+            elif not synonyms:
+                # Set in another unit it has a value there, and none here.
+                value = None
         entries.append(ConfigEntry(setting, name, value, read_only, synonyms))
     return entries
 
@@ -123,13 +138,23 @@ def default_broker_entries(dynamic: BrokerConfigs) -> list[ConfigEntry]:
 
 
 def _synonyms(
-    setting: Setting, settings: BrokerSettings, dynamic: BrokerConfigs
+    setting: Setting, settings: BrokerSettings, dynamic: BrokerConfigs, *, all_units: bool = False
 ) -> Iterator[Synonym]:
     """What a broker says about a topic's setting, the strongest first, down to the default."""
     names = [name for name, _ in setting.synonyms]
-    yield from _synonyms_of_names(names, settings, dynamic)
-    if names:
-        name, factor = setting.synonyms[-1]
+    found = list(_synonyms_of_names(names, settings, dynamic))
+    # Kafka shows nothing of the other units until the first of the names has a value itself.
+    if len(names) > 1 and not all_units and all(each.name != names[0] for each in found):
+        return
+    yield from found
+    if names and names[-1] not in _WITHOUT_DEFAULT:
+        yield from _default_of(setting, names[-1])
+
+
+def _default_of(setting: Setting, name: str) -> Iterator[Synonym]:
+    """The default under the last of a setting's names, in the unit of that."""
+    last, factor = setting.synonyms[-1]
+    if name == last:
         default = setting.default if factor == 1 else setting.default // factor
         yield Synonym(name, setting.format(default), Source.DEFAULT)
 

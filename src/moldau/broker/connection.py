@@ -40,6 +40,8 @@ _BUSY_BUFFER = 2 << 20
 # that they may take, with the requests that they belong to.
 _MOST_RESPONSES = 4096
 _MOST_HELD = 4 << 20
+# Of bytes that are in the log already, one in so many is counted.
+_WRITTEN_COUNTS = 4
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -139,8 +141,9 @@ class Connection(asyncio.BufferedProtocol):
         """Counts bytes of an answer that has to wait after all.
 
         A writer whose replicas cannot keep up is read from no further: otherwise it would put the
-        leader ever further ahead of them.
+        leader ever further ahead of them. What it wrote takes no memory, so it may be more.
         """
+        held //= _WRITTEN_COUNTS
         response.held += held
         self._held += held
         if self._held > _MOST_HELD:

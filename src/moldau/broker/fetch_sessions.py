@@ -152,8 +152,6 @@ class FetchSessions:
         return session
 
     def _begin(self, request: FetchRequest, by_id: bool) -> FetchSession | None:
-        if not request.topics:
-            return None
         while len(self._sessions) >= self._slots:
             self._end(next(iter(self._sessions)))
         session = FetchSession(self._new_id(), by_id)

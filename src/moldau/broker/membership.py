@@ -116,12 +116,9 @@ class Membership:
 
     def _fence(self, fenced: bool) -> None:
         if fenced:
-            logger.error(
-                "no word from ZooKeeper for %d ms: this broker leads nothing until it is back",
-                self._broker.settings.zookeeper_session_timeout_ms,
-            )
+            logger.error("out of the cluster: this broker leads nothing until it is back")
         else:
-            logger.warning("in touch with ZooKeeper again: this broker may lead")
+            logger.warning("in the cluster again: this broker may lead")
         self._broker.replicas.fence(fenced)
 
     async def _rejoin(self) -> None:

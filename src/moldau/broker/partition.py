@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -144,9 +145,7 @@ class Partition:
                 self._broker_id, self.replicas, self.isr, self.epoch_start, time.monotonic()
             )
         else:
-            for replica in self.in_sync.agreed(self.replicas, self.isr):
-                if self.feeds and replica in self.feeds:
-                    self.feeds[replica].progress_lost()
+            self._ask_progress(self.in_sync.agreed(self.replicas, self.isr))
         if self.in_sync is None:
             self._advance_high_watermark()
         else:
@@ -263,6 +262,18 @@ class Partition:
         self.count_followers()
         if has_deleted:
             self.wake()
+
+    def registered(self, live: Container[int]) -> None:
+        """Only these brokers are registered."""
+        if self.in_sync is not None:
+            self._ask_progress(self.in_sync.gone(live))
+            self.count_followers()
+
+    def _ask_progress(self, lost: Iterable[int]) -> None:
+        """Where these followers are is to be read again from what they say."""
+        for replica in lost:
+            if self.feeds and replica in self.feeds:
+                self.feeds[replica].progress_lost()
 
     def count_followers(self) -> None:
         """Moves the high watermark if the followers, or who of them counts, allow it."""

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -35,7 +37,7 @@ from moldau.cluster.changes import (
     LeadersRestarted,
 )
 from moldau.cluster.controller import Controller
-from moldau.cluster.topics import Topic
+from moldau.cluster.topics import BrokerInfo, Topic
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
 from moldau.log.store import LogStore, Progress
@@ -46,6 +48,8 @@ logger = logging.getLogger("moldau.broker")
 
 # Descriptors that are neither segment files nor connections.
 _SPARE_FILES = 32
+# Connections that may wait to be taken.
+_BACKLOG = 1024
 
 
 class Broker:
@@ -109,15 +113,29 @@ class Broker:
         await self._settle_the_past()
         self.replicas.take_up_all()
         self.store.subscribe(self.replicas.apply)
-        self._server = await self.loop.create_server(
-            lambda: Connection(self), self.host, self.port, backlog=1024
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self._listen()
         await self.membership.register()
         self._upkeep.start()
         self.groups.start()
         self.replication.start()
         self.controller.start()
+        assert self._server is not None
+        await self._server.start_serving()
+
+    async def _listen(self) -> None:
+        """Takes the address, but lets whoever connects wait until there is a broker to talk to.
+
+        Once it is registered others must find somebody there, or it would count as dead. Before,
+        it knows of a cluster that it is no part of, perhaps of one without any broker: who believes
+        that has nobody left to ask.
+        """
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), self.host, self.port, backlog=_BACKLOG, start_serving=False
+        )
+        for each in self._server.sockets:
+            with socket.socket(fileno=os.dup(each.fileno())) as own:
+                own.listen(_BACKLOG)
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def _settle_the_past(self) -> None:
         """Makes known what an earlier life of this broker leaves behind."""
@@ -193,15 +211,17 @@ class Broker:
         """The brokers as Metadata shows them to who came in by this address.
 
         Without an advertised address a broker names itself by the address that the client
-        reached, so that no listener has to be configured for it to be found again.
+        reached, so that no listener has to be configured for it to be found again. It names itself
+        even while it is not registered, as after the loss of a session: a client that is told of no
+        broker at all has nobody left to ask.
         """
-        brokers = []
-        for info in self.state.brokers.values():
-            host, port = info.host, info.port
-            if info.id == self.id and self.settings.advertise is None:
-                host, port = local_host, local_port
-            brokers.append({"node_id": info.id, "host": host, "port": port, "rack": info.rack})
-        return brokers
+        host, port = self.settings.advertise or (local_host, local_port)
+        own = BrokerInfo(self.id, host, port, self.settings.broker_rack or None)
+        known = {**self.state.brokers, self.id: own}
+        return [
+            {"node_id": info.id, "host": info.host, "port": info.port, "rack": info.rack}
+            for info in known.values()
+        ]
 
     def endpoints(self) -> list[Endpoint]:
         """The addresses of all brokers, for answers that name a leader (KIP-951)."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -211,6 +211,10 @@ def _session(pipeline: Pipeline, verbose: bool) -> Iterator[SparkSession]:
     with ExitStack() as stack:
         with nullcontext() if verbose else java_noise_dropped():
             spark = stack.enter_context(pipeline.session())
+        if not verbose:
+            # When Java ends, this prints a stack; that Java has ended is told all the same.
+            accumulators: Any = spark.sparkContext._accumulatorServer
+            accumulators.handle_error = lambda *_: None
         yield spark
 
 
@@ -219,15 +223,18 @@ def _failures(verbose: bool, but: type[Exception] | None = None) -> Iterator[Non
     """Every error as one message; what Spark has to say of it only with `verbose`."""
     from moldau.spark.java import NoJava
     from moldau.spark.pipeline import PipelineError
-    from moldau.spark.spark_session import SparkMissing
+    from moldau.spark.shipping import WorkersLack
+    from moldau.spark.spark_session import SparkFailed, SparkMissing
 
     try:
         yield
     except (typer.Exit, typer.BadParameter, Failure):
         raise
-    except SparkMissing as problem:
+    except (SparkMissing, NoJava, WorkersLack) as problem:
         raise Failure(str(problem)) from None
-    except NoJava as problem:
+    except SparkFailed as problem:
+        if verbose:
+            show(str(problem.__cause__), stderr=True)
         raise Failure(str(problem)) from None
     except PipelineError as problem:
         if but is PipelineError:

@@ -16,8 +16,8 @@ class Turning:
 
     def produce(self, *arguments: Any) -> None:
         with self._turning:
-            handle = self._current()
-        handle.produce(*arguments)
+            produce = self._current()
+        produce(*arguments)
 
 
 class Closed:

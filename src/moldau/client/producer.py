@@ -77,7 +77,8 @@ class Producer:
         self._offsets = offsets or "transactional.id" in self._settings
         self._reports = DeliveryReports(on_error)
         self._reports.handle = handle = self._connect()
-        self._handle: confluent_kafka.Producer | Turning | Closed = handle
+        # Of the handle of now; kept by itself because looking it up would cost every message.
+        self._produce: Callable[..., None] = handle.produce
         self._place = None if partitioner is None or names_one else Placement(partitioner)  # type: ignore[arg-type]
         self._prepares = bool(self._serialize_key or self._serialize_value or self._place)
         self._turning = threading.RLock()
@@ -153,7 +154,7 @@ class Producer:
             self._queue(topic, value, key, partition, headers, timestamp, None)
             return
         try:
-            self._handle.produce(topic, value, key)
+            self._produce(topic, value, key)
         except BufferError:
             self._queue_when_room(topic, value, key, -1, 0, None, None)
         except confluent_kafka.KafkaException as problem:
@@ -187,7 +188,8 @@ class Producer:
         finally:
             self._reports.close()
             # Results outlive their producer, and must not keep librdkafka's threads alive.
-            self._handle = self._reports.handle = Closed()
+            self._reports.handle = closed = Closed()
+            self._produce = closed.produce
 
     def partitions(self, topic: str, timeout: float = 10.0) -> int:
         """How many partitions a topic has; a topic that brokers create by themselves is created."""
@@ -212,10 +214,11 @@ class Producer:
                 return
             if self._closed:
                 Closed().produce()
-            self._handle = Turning(self._turning, lambda: self._handle)
+            self._produce = Turning(self._turning, lambda: self._produce).produce
             self._reports.handle.flush(-1)
             self._offsets = True
-            self._reports.handle = self._handle = self._connect()
+            self._reports.handle = handle = self._connect()
+            self._produce = handle.produce
 
     def _queue(
         self,
@@ -233,9 +236,9 @@ class Producer:
         ms = 0 if timestamp is None else to_ms(timestamp)
         try:
             if headers is None and not ms:
-                self._handle.produce(topic, value, key, number, report)
+                self._produce(topic, value, key, number, report)
             else:
-                self._handle.produce(topic, value, key, number, report, None, ms, headers)
+                self._produce(topic, value, key, number, report, None, ms, headers)
         except BufferError:
             self._queue_when_room(topic, value, key, number, ms, headers, report)
         except confluent_kafka.KafkaException as problem:
@@ -257,7 +260,7 @@ class Producer:
         while True:
             self._reports.handle.poll(_FULL_POLL_S)
             try:
-                self._handle.produce(topic, value, key, partition, report, None, ms, headers)
+                self._produce(topic, value, key, partition, report, None, ms, headers)
                 return
             except BufferError:
                 if time.monotonic() >= deadline:
@@ -309,11 +312,11 @@ class Producer:
 
         Raises TypeError at a `Message`, which the iterator has then given out.
         """
-        produce = self._handle.produce
+        produce = self._produce
         deque(map(produce, repeat(topic), values, repeat(None), repeat(-1), repeat(report)), 0)
 
     def _produce_messages(self, topic: str, messages: Iterator[Any], report: SetReport) -> None:
-        produce = self._handle.produce
+        produce = self._produce
         for item in messages:
             if item.partition is None and item.headers is None and item.timestamp is None:
                 produce(topic, item.value, item.key, -1, report)
@@ -325,7 +328,7 @@ class Producer:
         number = -1 if partition is None else partition
         ms = 0 if timestamp is None else to_ms(timestamp)
         try:
-            self._handle.produce(topic, value, key, number, report, None, ms, headers)
+            self._produce(topic, value, key, number, report, None, ms, headers)
         except BufferError:
             self._queue_when_room(topic, value, key, number, ms, headers, report)
 

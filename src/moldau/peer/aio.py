@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self, TypeVar, cast
 
 from moldau.peer.connection import FIRST_BUFFER, LARGEST_FRAME
@@ -17,6 +19,9 @@ from moldau.wire.primitives import INT32
 
 # What a small answer needs is had faster anew.
 _WORTH_REUSE = 16 << 10
+# What is expected from here on is waited for, up to so much, rather than read as it comes.
+_WORTH_WAITING = 128 << 10
+_AT_ONCE = 2 << 20
 
 T = TypeVar("T")
 
@@ -32,12 +37,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def __init__(self, address: str, client_id: str) -> None:
         self.address = address
         self._dialogue = Dialogue(address, client_id)
-        self._waiting: deque[asyncio.Future[memoryview]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[Any], Callable[[memoryview], Any]]] = deque()
         self._transport: asyncio.Transport | None = None
         self._size = bytearray(4)
         self._frame: bytearray | None = None
         self._spare: bytearray | None = None
         self._frame_size = 0
+        self._woken_at = 1
         self._filled = 0
 
     @classmethod
@@ -53,8 +59,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 )
                 while True:
                     asked, frame = connection._dialogue.greeting()
-                    answer = await connection._exchange(frame)
-                    if connection._understood(connection._dialogue.greeted, asked, answer):
+                    if await connection._exchange(asked, frame, connection._dialogue.greeted):
                         return connection
         except OSError as reason:
             if connection is not None:
@@ -66,23 +71,27 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def close(self) -> None:
-        self._fail("closed")
+    def close(self, reason: str = "closed") -> None:
+        """All who wait get ConnectionLost, with the reason."""
+        self._fail(reason)
 
     async def ask(self, api: Api, values: Values, at_most: int | None = None) -> Any:
         """One question and its answer, as kio's object."""
         asked, frame = self._dialogue.ask(api, values, at_most)
-        return self._understood(self._dialogue.answer, asked, await self._exchange(frame))
+        return await self._exchange(asked, frame, self._dialogue.answer)
 
     async def relay(self, api: int, version: int, body: bytes) -> bytes:
         """One question of somebody else's, encoded, and the encoded answer."""
         asked, frame = self._dialogue.relay(api, version, body)
-        return self._understood(self._dialogue.relayed, asked, await self._exchange(frame))
+        return await self._exchange(asked, frame, self._dialogue.relayed)
 
-    async def fetch(self, question: FetchQuestion) -> FetchAnswer:
-        """One Fetch; the records are views of the frame that they came in."""
+    def fetch(self, question: FetchQuestion) -> asyncio.Future[FetchAnswer]:
+        """One Fetch, which is under way at once; the records are views of the frame they come in.
+
+        No coroutine: a follower asks a thousand times a second.
+        """
         asked, frame = self._dialogue.ask_fetch(question)
-        return self._understood(self._dialogue.fetched, asked, await self._exchange(frame))
+        return self._exchange(asked, frame, self._dialogue.fetched)
 
     def recycle(self, records: memoryview) -> None:
         """Takes back the memory of an answer that nobody looks at any more, for another one.
@@ -92,23 +101,16 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if isinstance(records.obj, bytearray):
             self._spare = records.obj
 
-    async def _exchange(self, frame: bytes) -> memoryview:
+    def _exchange(
+        self, asked: Asked, frame: bytes, understand: Callable[[Asked, memoryview], T]
+    ) -> asyncio.Future[T]:
         if self._transport is None or self._transport.is_closing():
             raise ConnectionLost(self.address, "the connection is closed")
-        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         # A question whose asker went away stays in the queue: its answer still comes.
-        self._waiting.append(answer)
+        self._waiting.append((answer, partial(understand, asked)))
         self._transport.write(frame)
-        return await answer
-
-    def _understood(
-        self, understand: Callable[[Asked, memoryview], T], asked: Asked, frame: memoryview
-    ) -> T:
-        try:
-            return understand(asked, frame)
-        except MalformedAnswer as problem:
-            self._fail(problem.reason)
-            raise
+        return answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -136,11 +138,39 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 self._fail(f"an answer of {self._frame_size} bytes to no question of ours")
                 return
             self._frame, self._filled = self._buffer(), 0
+            if self._frame_size >= _WORTH_WAITING:
+                self._wake_at(self._frame_size)
         elif self._filled == self._frame_size:
-            answer = self._waiting.popleft()
-            if not answer.done():
-                answer.set_result(memoryview(self._frame)[: self._frame_size])
+            if self._woken_at > 1:
+                self._wake_at(1)
+            frame = memoryview(self._frame)[: self._frame_size]
             self._frame, self._filled = None, 0
+            self._answered(frame)
+        elif self._woken_at > 1:
+            self._wake_at(self._frame_size - self._filled)
+
+    def _wake_at(self, size: int) -> None:
+        """Has the kernel wake this process when so many bytes have come, or enough of them.
+
+        A large answer would otherwise be read in dozens of pieces. An end of the connection is told
+        at once all the same.
+        """
+        size = min(size, _AT_ONCE)
+        if size != self._woken_at and self._transport is not None:
+            self._woken_at = size
+            connected = self._transport.get_extra_info("socket")
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+    def _answered(self, frame: memoryview) -> None:
+        answer, understand = self._waiting.popleft()
+        if answer.done():
+            return
+        try:
+            answer.set_result(understand(frame))
+        except Exception as problem:
+            answer.set_exception(problem)
+            if isinstance(problem, MalformedAnswer):
+                self._fail(problem.reason)
 
     def _buffer(self) -> bytearray:
         spare = self._spare
@@ -153,6 +183,6 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         while self._waiting:
-            answer = self._waiting.popleft()
+            answer, _ = self._waiting.popleft()
             if not answer.done():
                 answer.set_exception(ConnectionLost(self.address, reason))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moldau.spark.errors import DataLoss, OptionError, ReadStalled, WriteFailed
-from moldau.spark.spark_session import SparkMissing, session
+from moldau.spark.spark_session import SparkFailed, SparkMissing, session
 
 if TYPE_CHECKING:
     from moldau.spark.pipeline import Pipeline, PipelineError
@@ -25,6 +25,7 @@ __all__ = [
     "Pipeline",
     "PipelineError",
     "ReadStalled",
+    "SparkFailed",
     "SparkMissing",
     "WriteFailed",
     "session",

@@ -56,19 +56,30 @@ STRATEGY = "startingOffsetsByTimestampStrategy"
 
 
 def resolve(
-    cluster: Cluster, bound: Bound, partitions: Iterable[TopicPartition], read_committed: bool
+    cluster: Cluster,
+    bound: Bound,
+    partitions: Iterable[TopicPartition],
+    read_committed: bool,
+    *,
+    at_end: set[TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
-    """The offset of the bound in every partition."""
+    """The offset of the bound in every partition.
+
+    `at_end` gets the partitions where it is the end of the log, which is another one later on.
+    """
     wanted = list(partitions)
+    moving = set() if at_end is None else at_end
     if bound.per_partition is not None:
         _same_partitions(bound, wanted)
     if bound.kind == "offsets":
         assert bound.per_partition is not None
         marks = {key: mark for key, mark in bound.per_partition.items() if mark < 0}
         found = _listed(cluster, marks, read_committed)
+        moving.update(key for key, mark in marks.items() if mark == LATEST)
         return {key: found.get(key, bound.per_partition[key]) for key in wanted}
     if bound.kind in ("earliest", "latest"):
         mark = EARLIEST if bound.kind == "earliest" else LATEST
+        moving.update(wanted if mark == LATEST else ())
         return _listed(cluster, dict.fromkeys(wanted, mark), read_committed)
     times = bound.per_partition or dict.fromkeys(wanted, bound.timestamp_ms)
     found = _listed(cluster, times, read_committed)
@@ -80,6 +91,7 @@ def resolve(
             f"({len(unmatched)} partitions in all); to start there at the end, set {STRATEGY} "
             f"to latest"
         )
+    moving.update(unmatched)
     return found | _listed(cluster, dict.fromkeys(unmatched, LATEST), read_committed)
 
 

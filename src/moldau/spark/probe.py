@@ -15,6 +15,7 @@ NEEDED = {
     "confluent_kafka": "confluent-kafka",
     "cramjam": "cramjam",
     "crc32c": "crc32c",
+    "fastavro": "fastavro",
     "kio": "kio",
     "msgspec": "msgspec",
     "numba": "numba",

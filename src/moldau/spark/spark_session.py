@@ -23,6 +23,10 @@ class SparkMissing(ImportError):
     """pyspark, or a package that goes with it, is not installed."""
 
 
+class SparkFailed(RuntimeError):
+    """Spark did not start; the message says with which master, and why."""
+
+
 def session(
     app_name: str = "moldau",
     *,
@@ -59,7 +63,10 @@ def session(
     for name, value in (_defaults(is_local) | dict(config or {})).items():
         builder = builder.config(name, value)
     is_new = SparkSession.getActiveSession() is None
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Exception as problem:
+        raise SparkFailed(_reason(master, problem)) from problem
     if not str(spark.sparkContext.master).startswith("local"):
         from moldau.spark.shipping import ship
 
@@ -89,6 +96,15 @@ def _defaults(is_local: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(cores, 2)),
         "spark.python.daemon.module": "moldau.spark.worker_daemon",
     }
+
+
+def _reason(master: str | None, problem: Exception) -> str:
+    from moldau.spark.pipeline.reasons import in_words
+
+    words = in_words(problem)
+    if "stopped SparkContext" in words:
+        words = "no master answers there, or it has turned this application away"
+    return f"Spark does not start with the master {master or 'that spark-submit was told'}: {words}"
 
 
 def _require_packages() -> None:

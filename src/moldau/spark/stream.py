@@ -38,6 +38,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Spark calls `latestOffset` when everything before its `start` is processed and in the commit
     log, so that is when progress goes to the group; Spark's own `commit` comes a batch later.
+
+    Of the first batch Spark writes down only where it ends, and a query that dies in it asks for
+    `initialOffset` again. Where that is the end of a log, the answer is another one then, so the
+    first batch has nothing of such a partition: its end is where the query began.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -47,6 +51,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: Cluster | None = None
         self._latest = Progress()
         self._target: Progress | None = None
+        # Where the query begins because the log ended there, until the first batch is planned.
+        self._begun_at_end: dict[TopicPartition, int] = {}
         self._last_trigger: float | None = None
         self._committed: Mapping[TopicPartition, int] = {}
         self._commit_problem = ""
@@ -57,9 +63,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         subscribed = look_up(self._connected, self._options.subscription)
+        at_end: set[TopicPartition] = set()
         offsets = resolve(
-            self._connected, self._start, subscribed.partitions, self._read.fetch.read_committed
+            self._connected,
+            self._start,
+            subscribed.partitions,
+            self._read.fetch.read_committed,
+            at_end=at_end,
         )
+        self._begun_at_end = {key: offsets[key] for key in at_end}
         return Progress(offsets, _known(subscribed.ids)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -81,6 +93,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for key, offset in begun.offsets.items():
             if key in ends and not begun.is_recreated(key[0], self._latest):
                 ends[key] = max(ends[key], offset)
+                if self._begun_at_end.get(key) == offset:
+                    ends[key] = offset
+        self._begun_at_end = {}
         from_offsets = self._starts(begun, Progress(ends, self._latest.ids))
         if not isinstance(limit, ReadAllAvailable):
             if self._is_too_early(from_offsets, ends):
@@ -95,6 +110,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, ended = Progress.of_json(start), Progress.of_json(end)
         gone = sorted(set(begun.offsets) - set(ended.offsets))
+        if gone:
+            # A first batch that is run again ends where it did, and may not know partitions that
+            # are new since; the next one reads them.
+            there = look_up(self._connected, self._options.subscription).partitions
+            gone = [key for key in gone if key not in there]
         if gone:
             report_loss(f"{names(gone)} are gone, deleted perhaps with records unread", self._fails)
         starts = self._starts(begun, ended, report=True)

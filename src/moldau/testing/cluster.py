@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from moldau.peer.connection import Connection
 from moldau.peer.errors import PeerError, Refused
@@ -20,6 +20,7 @@ from moldau.testing.ensemble import Ensemble
 from moldau.testing.network import Network
 from moldau.testing.ports import HOST, free_ports
 from moldau.testing.process import STOP_WITHIN_S, BrokerProcess, broker_command
+from moldau.testing.view import View, view_of
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -37,25 +38,6 @@ QUICK_SETTINGS = {
     "replica.lag.time.max.ms": "2000",
     "group.initial.rebalance.delay.ms": "0",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionView:
-    """A partition as one broker describes it; a leader of -1 is none."""
-
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The cluster as one broker describes it."""
-
-    brokers: frozenset[int]
-    controller: int
-    partitions: dict[tuple[str, int], PartitionView]
 
 
 @dataclass(slots=True)
@@ -294,7 +276,7 @@ class Cluster:
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """The running broker that leads a partition, as most see it; waits for one."""
         return self._agreed(
-            lambda view: _leader(view, topic, partition), f"a leader of {topic}-{partition}"
+            lambda view: view.leader_of(topic, partition), f"a leader of {topic}-{partition}"
         )
 
     def controller(self) -> int:
@@ -471,7 +453,7 @@ class Cluster:
 
     def _is_led(self, topic: str, partitions: int) -> bool:
         return all(
-            all(_leader(view, topic, index) is not None for index in range(partitions))
+            all(view.leader_of(topic, index) is not None for index in range(partitions))
             for view in map(self.view, self.running)
         )
 
@@ -486,26 +468,3 @@ class Cluster:
 def _runs(place: _Place) -> bool:
     process = place.process
     return process is not None and process.is_running and not process.is_frozen
-
-
-def _leader(view: View, topic: str, partition: int) -> int | None:
-    found = view.partitions.get((topic, partition))
-    return found.leader if found is not None and found.leader in view.brokers else None
-
-
-def view_of(answer: Any) -> View:
-    """What an answer to Metadata says."""
-    return View(
-        frozenset(int(broker.node_id) for broker in answer.brokers),
-        int(answer.controller_id),
-        {
-            (str(topic.name), int(partition.partition_index)): PartitionView(
-                int(partition.leader_id),
-                int(partition.leader_epoch),
-                tuple(map(int, partition.replica_nodes)),
-                tuple(map(int, partition.isr_nodes)),
-            )
-            for topic in answer.topics
-            for partition in topic.partitions
-        },
-    )

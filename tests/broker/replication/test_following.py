@@ -257,11 +257,11 @@ def test_a_writer_is_read_from_no_further_while_the_replicas_cannot_keep_up(tell
         cluster.deafen(1)
         value = "x" * 900_000
         await cluster.connection(0)
-        writes = [asyncio.ensure_future(cluster.write(0, "t", value, acks=-1)) for _ in range(12)]
+        writes = [asyncio.ensure_future(cluster.write(0, "t", value, acks=-1)) for _ in range(30)]
         await until(lambda: any(each._paused for each in cluster[0].connections), "a pause")
-        assert 4 <= cluster.ends("t", 0)[0] < 12
+        assert 16 <= cluster.ends("t", 0)[0] < 30
         cluster.hear(1)
-        assert sorted(await asyncio.gather(*writes)) == list(range(12))
+        assert sorted(await asyncio.gather(*writes)) == list(range(30))
         await until(lambda: not any(each._paused for each in cluster[0].connections), "its end")
 
     tell(story)

@@ -53,6 +53,10 @@ def test_what_all_have_is_committed_and_nobody_is_taken_on_trust() -> None:
         # It asks for what was the end when it asked before, again and again.
         ([(4, 5, 101), (5, 6, 102), (6, 7, 103)], 102),
         ([(4, 5, 101), (4, 6, 102)], 100),
+        # It gets there in steps, while the leader goes on at the same pace.
+        ([(2, 8, 101), (4, 10, 102), (6, 12, 103)], 100),
+        ([(2, 8, 101), (4, 10, 102), (6, 12, 103), (8, 14, 104), (10, 16, 105)], 101),
+        ([(2, 8, 101), (8, 14, 104), (14, 20, 107)], 104),
     ],
 )
 def test_a_follower_had_everything_when_it_asked_for_the_end_of_then(
@@ -102,8 +106,10 @@ def test_a_follower_that_keeps_up_is_waited_for_before_it_joins() -> None:
     fetch(view, 1, 5, 5, at=100.0)
     assert committed(view, 9, now=105.0) == 5
     assert committed(view, 9, now=111.0) == 9
-    view.gone({0, 2})
+    # Who may say again where it is, if it is there after all.
+    assert view.gone({0, 2}) == [1]
     assert committed(view, 9, now=105.0) == 9
+    assert view.gone({0, 2}) == []
 
 
 def test_nothing_is_known_of_a_follower_that_somebody_else_put_out() -> None:

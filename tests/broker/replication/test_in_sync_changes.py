@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from moldau.cluster.store import Conflict, StoreError
 from moldau.wire.errors import Error
 from tests.broker.replication.brokers import Brokers, until
@@ -145,5 +147,31 @@ def test_a_broker_that_left_is_not_waited_for_and_joins_under_its_new_registrati
         follower = cluster.partition(0, "t").in_sync
         assert follower is not None
         assert follower.followers[1].epoch == cluster[0].state.brokers[1].epoch
+
+    tell(story)
+
+
+def test_a_follower_that_said_where_it_is_before_it_was_known_to_be_back_joins(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", min_insync_replicas="2")
+        await cluster.write(0, "t", "a", acks=-1)
+        await cluster.stop(1)
+        await cluster.until_in_sync("t", (0,))
+        leader, changes = cluster.partition(0, "t"), cluster[0].replication._isr_changes
+        with monkeypatch.context() as patch:
+            patch.setattr(changes, "_is_eligible", lambda in_sync, replica: False)
+            await cluster.start(1)
+            assert leader.in_sync is not None
+            follower = leader.in_sync.followers[1]
+            await until(lambda: follower.log_end == 1, "it says where it is")
+            # The news that its last life has ended comes now.
+            leader.registered({0})
+            assert follower.log_end == -1
+        # Nothing is written, so the follower has nothing new to say.
+        cluster[0].replication.brokers_changed()
+        await cluster.until_in_sync("t", (0, 1))
+        assert await cluster.write(0, "t", "b", acks=-1) == 1
 
     tell(story)

@@ -7,9 +7,13 @@ from typing import Self
 
 
 class Proxy:
-    """Passes connections on to a server, on the event loop of the test."""
+    """Passes connections on to a server, on the event loop of the test.
 
-    def __init__(self, target: str) -> None:
+    Of each connection the first answer may come late, as from a server that is busy.
+    """
+
+    def __init__(self, target: str, greets_after_s: float = 0.0) -> None:
+        self._greets_after_s = greets_after_s
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
         self._flowing = asyncio.Event()
@@ -98,6 +102,7 @@ class Proxy:
         raise ConnectionError("closed")
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(self._greets_after_s)
         while data := await reader.read(1 << 20):
             await self._flowing.wait()
             if self._loses_answer:

@@ -24,6 +24,7 @@ from moldau.cluster.changes import (
 )
 from moldau.cluster.store import Conflict, StoreError
 from moldau.cluster.zookeeper.operations import Unanswered, Unreachable
+from moldau.cluster.zookeeper.session import Session
 from moldau.testing import Ensemble
 from tests.cluster.zookeeper.clusters import SESSION_MS, Member, joined, partition, topic, until
 from tests.cluster.zookeeper.proxy import Proxy
@@ -232,6 +233,37 @@ def test_a_broker_out_of_touch_is_fenced_by_its_own_clock_and_comes_back(
             assert one.rejoined == 1
             assert one.topic("a") == two.topic("a")
             assert one.topic("a").partitions == (partition(1, 2),)
+
+    asyncio.run(scenario())
+
+
+def test_a_session_is_believed_in_for_as_long_as_the_ensemble_grants(
+    ensemble: Ensemble, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        session = Session(
+            ensemble.hosts, 300, on_change=lambda: None, on_lease=lambda is_over: None
+        )
+        await session.open(within_s=20)
+        # Two ticks are the least.
+        await until(lambda: session.timeout_s == 0.4)
+        assert session._lease.duration == 0.4
+        assert "lets sessions live for 0.4 s, not 0.3 s" in caplog.text
+        await session.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_busy_ensemble_has_its_time_to_give_out_a_first_session(
+    ensemble: Ensemble, chroot: str
+) -> None:
+    async def scenario() -> None:
+        # Later than a server may answer who could still save a session.
+        async with (
+            Proxy(ensemble.host(0), greets_after_s=0.6) as proxy,
+            joined(proxy.address + chroot, 1, session_ms=2000) as (one,),
+        ):
+            assert one.registered.epoch > 0
 
     asyncio.run(scenario())
 

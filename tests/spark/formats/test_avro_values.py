@@ -108,11 +108,11 @@ def test_what_cannot_be_read_says_why() -> None:
     reasons = (
         "begins with 0",
         "too few",
-        "no value",
         "no schema has the id 9",
         "left over",
         "Avro",
     )
+    assert 3 not in bad
     for (row, reason), part in zip(sorted(bad.items()), reasons, strict=True):
         assert part in reason, row
 

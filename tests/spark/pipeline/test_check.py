@@ -93,6 +93,13 @@ def test_a_right_file_has_no_problems_and_leaves_nothing_behind(
             "totals has no column 'nme'; did you mean 'name'?",
         ),
         (
+            '[sinks.t]\nfrom = "events"\ntype = "delta"\npath = "t"\nkeys = ["name"]\n'
+            'partition_by = ["number"]\ndelete_where = "numbr IS NULL"\n',
+            12,
+            "sink t",
+            "numbr",
+        ),
+        (
             '[sinks.t]\nfrom = "events"\ntype = "delta"\npath = "t"\nmode = "complete"\n',
             10,
             "sink t",

@@ -91,6 +91,8 @@ def test_a_given_address_and_single_settings_go_before_the_file(tmp_path: Path) 
         (("[sources.views]", "bootstrap = 'here'\n[sources.views]"), 1, "'here' is not an address"),
         (("[sources.views]", "chekpoint = 'x'\n[sources.views]"), 1, "did you mean 'checkpoint'?"),
         (('schema = "t', 'metadata = ["ofset"]\nschema = "t'), 3, "did you mean 'offset'?"),
+        (('schema = "t', 'tombstones = "gone"\nschema = "t'), 3, "there is no choice 'gone'"),
+        (('path = "l', 'delete_where = "true"\npath = "l'), 9, "'delete_where' needs 'keys'"),
         (("[tables.pages]", "[tables.pages"), 6, "not TOML: "),
     ],
 )

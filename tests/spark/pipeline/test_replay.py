@@ -89,6 +89,23 @@ def test_a_replay_can_go_elsewhere(
     assert sum(json.loads(row["value"])["events"] for row in sent) == 90
 
 
+def test_rows_with_keys_are_replaced_by_what_the_file_says_now(
+    spark: SparkSession, moldau_session_broker: Broker, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    (topic,) = pipeline.settings.sources["events"].topics
+    upserted = """
+[sinks.upserted]
+from = "counts"
+type = "delta"
+path = "lake/counts"
+keys = ["minute", "name"]
+"""
+    for sql in (COUNTS, COUNTS.replace("count(*)", "10 * count(*)")):
+        changed = load(tmp_path, moldau_session_broker, topic, SOURCE, sql, upserted)
+        changed.replay(FROM, UNTIL, spark=spark)
+    assert sorted(row["events"] for row in table(tmp_path / "lake/counts")) == [300, 300]
+
+
 def test_a_wrong_choice_of_sinks_is_refused(spark: SparkSession, pipeline: Pipeline) -> None:
     with pytest.raises(PipelineError, match="there is no sink 'rwa'; did you mean 'raw'"):
         pipeline.replay(None, None, sinks=["rwa"], spark=spark)

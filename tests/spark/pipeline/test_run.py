@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -23,7 +24,7 @@ from tests.spark.pipeline.files import (
     table,
     values,
 )
-from tests.spark.topics import Sent, fresh_topic, read_by_librdkafka
+from tests.spark.topics import Sent, add_partitions, fresh_topic, read_by_librdkafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -118,6 +119,56 @@ def test_records_that_do_not_parse_become_dead_letters(
         assert part in reason
 
 
+def test_tombstones_delete_rows_or_are_left_out(
+    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
+) -> None:
+    broker = moldau_session_broker
+    topic = fresh_topic(broker)
+    users = """
+[sources.users]
+topic = "{topic}"
+schema = "id STRING NOT NULL, city STRING"
+metadata = ["key"]
+tombstones = "row"
+[sources.living]
+topic = "{topic}"
+schema = "id STRING NOT NULL, city STRING"
+tombstones = "skip"
+[tables.changes]
+sql = "SELECT string(_key) AS id, city, id IS NULL AS is_deleted FROM users"
+[sinks.users]
+from = "changes"
+type = "delta"
+path = "lake/users"
+keys = ["id"]
+delete_where = "is_deleted"
+[sinks.living]
+from = "living"
+type = "delta"
+path = "lake/living"
+"""
+    pipeline = load(tmp_path, broker, topic, users)
+
+    def user(name: str, city: str) -> Sent:
+        return name.encode(), json.dumps({"id": name, "city": city}).encode(), []
+
+    send(
+        broker, topic, [user("a", "Praha"), user("b", "Písek"), (b"b", None, []), (b"c", None, [])]
+    )
+    done = pipeline.run(once=True, spark=spark)
+    assert {row["id"]: row["city"] for row in table(tmp_path / "lake/users")} == {"a": "Praha"}
+    assert sum(each.dead_letters for each in done.values()) == 0
+    send(broker, topic, [(b"a", None, []), user("b", "Tábor")])
+    pipeline.run(once=True, spark=spark)
+    assert {row["id"]: row["city"] for row in table(tmp_path / "lake/users")} == {"b": "Tábor"}
+    assert [row["id"] for row in sorted(table(tmp_path / "lake/living"), key=str)] == [
+        "a",
+        "b",
+        "b",
+    ]
+    assert read_by_librdkafka(broker, f"{topic}-dead-letters") == []
+
+
 def test_without_a_topic_for_them_the_first_bad_record_stops_the_pipeline(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
@@ -135,8 +186,15 @@ def test_without_a_topic_for_them_the_first_bad_record_stops_the_pipeline(
     assert len(table(tmp_path / "lake/raw")) == 1
 
 
+def unable(*_: object, **__: object) -> None:
+    raise RuntimeError("not now")
+
+
 def test_a_lost_checkpoint_goes_on_where_the_table_says(
-    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
+    spark: SparkSession,
+    moldau_session_broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broker = moldau_session_broker
     topic = fresh_topic(broker)
@@ -145,8 +203,14 @@ def test_a_lost_checkpoint_goes_on_where_the_table_says(
     pipeline.run(once=True, spark=spark)
     shutil.rmtree(tmp_path / "checkpoints")
     send(broker, topic, [event(second, number=second) for second in range(50, 80)])
+    # The new query dies in its first batch, of which Spark knows the end only.
+    with monkeypatch.context() as patch:
+        patch.setattr("moldau.spark.lake.sink.DeltaSink.write", unable)
+        with pytest.raises(PipelineError, match="sink raw: not now"):
+            pipeline.run(once=True, spark=spark)
+    add_partitions(broker, topic, 2)
     pipeline.run(once=True, spark=spark)
-    send(broker, topic, [event(second, number=second) for second in range(80, 90)])
+    send(broker, topic, [event(second, number=second) for second in range(80, 90)], partition=1)
     pipeline.run(once=True, spark=spark)
     assert sorted(row["number"] for row in table(tmp_path / "lake/raw")) == list(range(90))
 

@@ -26,6 +26,14 @@ def run(task: tasks.Task) -> msgspec.Struct:
             from moldau.bench.load.requests import small_requests
 
             return small_requests(task)
+        case tasks.BulkProduce():
+            from moldau.bench.load.bulk import bulk_produce
+
+            return bulk_produce(task)
+        case tasks.BulkFetch():
+            from moldau.bench.load.bulk import bulk_fetch
+
+            return bulk_fetch(task)
         case tasks.CommitRequests():
             from moldau.bench.load.requests import commit_requests
 

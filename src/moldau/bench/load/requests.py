@@ -64,6 +64,18 @@ class Sender:
             self.round_trip()
         return self.sent - before
 
+    def repeat(self, count: int, in_flight: int) -> None:
+        """Send the request `count` times, that many under way; all are answered at the end."""
+        unanswered = 0
+        for _ in range(count):
+            if unanswered == in_flight:
+                unanswered -= self._answers(1)
+            self._socket.sendall(self._request)
+            self.sent += 1
+            unanswered += 1
+        while unanswered:
+            unanswered -= self._answers(unanswered)
+
     def pipelined(self, in_flight: int, seconds: float) -> int:
         """Keep `in_flight` requests under way; all are answered when this returns."""
         several = self._request * PER_SEND

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from moldau.bench.errors import BenchFailed
 from moldau.bench.measure.clusters import cluster, seconds_until
 from moldau.bench.measure.flows import client_limit, flow_figures
-from moldau.bench.proc import cpu_seconds
+from moldau.bench.proc import cpu_seconds, wait_quiet
 from moldau.bench.results import Row, Target, figure
 from moldau.bench.tasks import Flow, Produce
 from moldau.bench.workbench import Workbench
@@ -19,7 +18,6 @@ from moldau.testing.cluster import Cluster
 _MESSAGE_SIZE = 1024
 _WARM_UP_SHARE = 10
 _ALL_KNOWN_WITHIN_S = 120.0
-_QUIET_WITHIN_S = 60.0
 
 # (what it is called, replicas, acks, the most CPU that it may take)
 _KINDS = (
@@ -67,7 +65,7 @@ def _produce(
 ) -> Flow:
     """One sample; its CPU time is that of all brokers until all of them have everything."""
     pids = [brokers.pid(broker) for broker in brokers.running]
-    _wait_quiet(pids)
+    wait_quiet(pids)
     warm_up = count // _WARM_UP_SHARE
     task = Produce(
         brokers.bootstrap, topic, pids[0], _MESSAGE_SIZE, count, warm_up=warm_up, acks=acks
@@ -77,20 +75,9 @@ def _produce(
     with bench.warm_memory(written, *pids):
         before = sum(map(cpu_seconds, pids))
         flow = bench.children.run(task, Flow)
-        _wait_quiet(pids)
+        wait_quiet(pids)
         cpu_s = sum(map(cpu_seconds, pids)) - before
     return msgspec.structs.replace(flow, broker_cpu_s=cpu_s * count / (count + warm_up))
-
-
-def _wait_quiet(pids: list[int]) -> None:
-    """Until the brokers have hardly anything to do any more: followers may still be copying."""
-    deadline = time.monotonic() + _QUIET_WITHIN_S
-    while time.monotonic() < deadline:
-        before, since = sum(map(cpu_seconds, pids)), time.monotonic()
-        time.sleep(0.1)
-        if sum(map(cpu_seconds, pids)) - before < 0.05 * (time.monotonic() - since):
-            return
-    raise BenchFailed(f"the brokers are still busy after {_QUIET_WITHIN_S:g} s without load")
 
 
 def _topics(bench: Workbench, brokers: Cluster) -> Row:

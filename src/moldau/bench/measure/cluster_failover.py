@@ -10,7 +10,8 @@ from moldau.bench.measure.clusters import SESSION_TIMEOUT_S, cluster, seconds_un
 from moldau.bench.results import Row, Target, figure
 from moldau.bench.workbench import Workbench
 from moldau.peer.connection import Connection
-from moldau.testing.cluster import Cluster, view_of
+from moldau.testing.cluster import Cluster
+from moldau.testing.view import view_of
 from moldau.wire.apis import Api
 
 _WITHIN_S = 60.0

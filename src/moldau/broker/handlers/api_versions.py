@@ -6,16 +6,19 @@ also for versions that nobody knows yet.
 
 from __future__ import annotations
 
+import re
 from functools import cache
-from struct import Struct
+from struct import Struct, error
 
 from moldau.broker.handlers import HANDLERS
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.errors import Error
 from moldau.wire.headers import RequestHeader
-from moldau.wire.primitives import INT16, count
+from moldau.wire.primitives import INT16, MalformedRequest, count, read_string, skip_tags
 
 _ENTRY = Struct(">hhh")
+_FIRST_WITH_NAMES = 3
+_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def answer(header: RequestHeader, frame: memoryview) -> bytes:
@@ -24,12 +27,27 @@ def answer(header: RequestHeader, frame: memoryview) -> bytes:
         # KIP-511: a v0 body with our own range; the client asks again with a version that we know.
         only = _ENTRY.pack(Api.API_VERSIONS, *VERSIONS[Api.API_VERSIONS][:2])
         return INT16.pack(Error.UNSUPPORTED_VERSION) + count(1, False) + only
+    if header.version >= _FIRST_WITH_NAMES and not _is_named(frame, header.body):
+        return INT16.pack(Error.INVALID_REQUEST) + count(0, True) + bytes(5)
     return _encode(header.version)
+
+
+def _is_named(frame: memoryview, position: int) -> bool:
+    """Whether the client gives its software's name and version in KIP-511's letters."""
+    try:
+        name, position = read_string(frame, position, True)
+        number, position = read_string(frame, position, True)
+        skip_tags(frame, position)
+    except (error, IndexError):
+        raise MalformedRequest("the request ends before the client's name and version") from None
+    if name is None or number is None:
+        raise MalformedRequest("the client's name or version is null")
+    return bool(_NAME.fullmatch(name) and _NAME.fullmatch(number))
 
 
 @cache
 def _encode(version: int) -> bytes:
-    compact = version >= 3
+    compact = version >= _FIRST_WITH_NAMES
     ranges = served_versions()
     body = INT16.pack(Error.NONE) + count(len(ranges), compact)
     for api, (first, last) in sorted(ranges.items()):

@@ -27,6 +27,7 @@ async def delete_records(broker: Broker, request: Request) -> Answer:
     topics = [
         (topic.name, [_delete(broker, topic.name, each) for each in topic.partitions])
         for topic in request.body.topics
+        if topic.partitions
     ]
     return {
         "topics": [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.handlers import Answer, Request, handles
@@ -14,17 +14,18 @@ from moldau.wire.errors import Error
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
 
+Results = dict[str, list[dict[str, Any]]]
+
 
 def _refuse(request: Request, error: ClusterError) -> Answer:
-    results: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for topic, index in _wanted(request) or ():
-        results[topic].append(_result(index, error))
+    topics = request.body.topic_partitions or ()
+    results = [(each.topic, [_result(n, error) for n in each.partitions]) for each in topics]
     return _answer(results, error.error)
 
 
 @handles(Api.ELECT_LEADERS, at_controller=_refuse)
 async def elect_leaders(broker: Broker, request: Request) -> Answer:
-    """One result per partition asked for; of all partitions, one for each that needed it."""
+    """One result per partition asked for; where all are, every topic, with those that needed it."""
     number = getattr(request.body, "election_type", ElectionType.PREFERRED)
     try:
         kind = ElectionType(number)
@@ -36,9 +37,15 @@ async def elect_leaders(broker: Broker, request: Request) -> Answer:
         outcomes = await broker.controller.elect_leaders(kind, wanted)
     except ClusterError as error:
         return _refuse(request, error)
-    results: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for topic, index in outcomes if wanted is None else wanted:
-        results[topic].append(_result(index, outcomes[topic, index]))
+    if wanted is None:
+        found: Results = {name: [] for name in broker.state.topics}
+        for (topic, index), outcome in outcomes.items():
+            found.setdefault(topic, []).append(_result(index, outcome))
+        return _answer(found.items(), Error.NONE)
+    results = [
+        (each.topic, [_result(index, outcomes[each.topic, index]) for index in each.partitions])
+        for each in request.body.topic_partitions
+    ]
     return _answer(results, Error.NONE)
 
 
@@ -57,11 +64,10 @@ def _result(index: int, error: ClusterError | None) -> dict[str, Any]:
     }
 
 
-def _answer(results: dict[str, list[dict[str, Any]]], error: Error) -> Answer:
+def _answer(results: Iterable[tuple[str, list[dict[str, Any]]]], error: Error) -> Answer:
     return {
         "error_code": error,
         "replica_election_results": [
-            {"topic": topic, "partition_result": partitions}
-            for topic, partitions in results.items()
+            {"topic": topic, "partition_result": partitions} for topic, partitions in results
         ],
     }

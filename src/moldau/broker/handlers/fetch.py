@@ -80,7 +80,7 @@ class FetchResponse(LongPoll):
     def begin(self) -> None:
         """Answers now, or parks the request."""
         topics, enough = self._read()
-        if enough or self._request.max_wait_ms <= 0 or not self._wanted:
+        if enough or self._request.max_wait_ms <= 0 or not topics:
             self.parts = self._encode(topics)
             return
         self._timer = self._broker.loop.call_later(self._request.max_wait_ms / 1000, self.complete)
@@ -157,7 +157,8 @@ class FetchResponse(LongPoll):
                     total += answer.records.size
                 elif answer.error or answer.diverging is not None or answer.preferred_replica >= 0:
                     urgent = True
-            topics.append((key, answers))
+            if answers:
+                topics.append((key, answers))
         return topics, urgent or total >= least
 
     def _encode(self, topics: Fetched) -> list[object]:

@@ -59,7 +59,7 @@ def _coordinator(
     if refusal is not None:
         return _refused(Error.COORDINATOR_NOT_AVAILABLE, refusal.message)
     state = broker.state.partition(OFFSETS_TOPIC, broker.groups.partition_of(key))
-    leader = -1 if state is None else state.leader
+    leader = -1 if state is None or state.leader not in broker.state.brokers else state.leader
     for node in broker.describe_brokers(request.local_host, request.local_port):
         if node["node_id"] == leader:
             found = {"node_id": leader, "host": node["host"], "port": node["port"]}

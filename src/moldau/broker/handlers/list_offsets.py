@@ -52,19 +52,23 @@ async def list_offsets(broker: Broker, request: Request) -> Answer:
         for topic in request.body.topics
         for wanted in topic.partitions
     )
-    topics = []
+    answers: dict[str, dict[int, dict[str, Any]]] = {}
     for topic in request.body.topics:
-        partitions = []
-        for index, wanted in {each.partition_index: each for each in topic.partitions}.items():
+        for wanted in topic.partitions:
+            index = wanted.partition_index
             if counts[topic.name, index] > 1:
                 answer = {"partition_index": index, "error_code": Error.INVALID_REQUEST}
             else:
                 answer = await _answer(
                     broker, topic.name, wanted, committed, is_follower, request.version
                 )
-            partitions.append(answer)
-        topics.append({"name": topic.name, "partitions": partitions})
-    return {"topics": topics}
+            answers.setdefault(topic.name, {})[index] = answer
+    return {
+        "topics": [
+            {"name": name, "partitions": list(partitions.values())}
+            for name, partitions in answers.items()
+        ]
+    }
 
 
 async def _answer(

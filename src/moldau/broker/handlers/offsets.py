@@ -65,7 +65,8 @@ def offset_commit(broker: Broker, request: Request) -> Answer | Awaitable[Answer
                 }
                 for each in topic.partitions
             ]
-            topics.append({**_named(key), "partitions": partitions})
+            if partitions:
+                topics.append({**_named(key), "partitions": partitions})
         return {"topics": topics}
 
     if refused and not committed:
@@ -203,6 +204,8 @@ def offset_delete(broker: Broker, request: Request) -> Answer | Awaitable[Answer
     partitions: list[TopicPartition] = []
     topics = []
     for topic in body.topics:
+        if not topic.partitions:
+            continue
         errors = {}
         for each in topic.partitions:
             index = each.partition_index

@@ -23,6 +23,9 @@ def _refuse(request: Request, error: ClusterError) -> Answer:
 async def alter_partition_reassignments(broker: Broker, request: Request) -> Answer:
     """Begins to move each partition, or takes its move back; answered before it has arrived."""
     body = request.body
+    if not body.topics:
+        # Null otherwise; Kafka's controller is not even asked here.
+        return {"error_message": "", "responses": ()}
     may_resize = getattr(body, "allow_replication_factor_change", True)
     moves = [
         Move(topic.name, each.partition_index, None if each.replicas is None else (*each.replicas,))

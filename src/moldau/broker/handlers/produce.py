@@ -199,7 +199,8 @@ def handle(
                 result.fail(*_no_transactions(request))
             else:
                 _append(partition, batch, now_ms, result, response)
-        response.results.append((key, results))
+        if results:
+            response.results.append((key, results))
     connection.reserve(response)
     connection.staged.append(response)
 
@@ -228,7 +229,8 @@ def _no_transactions(request: ProduceRequest) -> tuple[Error, str]:
     if request.transactional_id is None:
         code = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return code, "a transactional batch came without a transactional id"
-    return Error.INVALID_TXN_STATE, "this broker has no transactions"
+    code = Error.INVALID_PRODUCER_ID_MAPPING
+    return code, "this broker has no transactions: no producer has a transactional id"
 
 
 def _refuse(

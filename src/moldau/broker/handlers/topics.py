@@ -78,7 +78,8 @@ def _config_answers(broker: Broker, configs: dict[str, str]) -> list[dict[str, A
             "config_source": entry.source,
         }
 
-    entries = topic_entries(configs, broker.settings, broker.state.broker_configs)
+    dynamic = broker.state.broker_configs
+    entries = topic_entries(configs, broker.settings, dynamic, all_units=True)
     return [answer(entry) for entry in sorted(entries, key=lambda entry: entry.name)]
 
 

@@ -218,7 +218,7 @@ class Feed:
             if answer is not None:
                 topics.setdefault(entry.place[0], []).append(answer)
                 entry.told_watermark, entry.told_start = answer.high_watermark, answer.log_start
-            if not is_news_still:
+            if not is_news_still and not entry.is_unread:
                 del self.news[entry]
             elif answer is not None:
                 # Who has been served goes to the end, so that nobody starves.

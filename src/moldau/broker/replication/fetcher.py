@@ -63,7 +63,9 @@ class Fetcher:
         self._followed: dict[Place, Followed] = {}
         self._asking = Asking(self._wanted)
         self._connection: AsyncConnection | None = None
-        self._under_way: deque[asyncio.Task[FetchAnswer]] = deque()
+        self._under_way: deque[asyncio.Future[FetchAnswer]] = deque()
+        self._heard_at = 0.0
+        self._patience: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._is_telling = False
         self._is_down = False
@@ -108,7 +110,7 @@ class Fetcher:
 
     async def stop(self) -> None:
         self._followed.clear()
-        tasks = [*self._side, *self._under_way]
+        tasks = [*self._side]
         if self._task is not None:
             tasks.append(self._task)
         for task in tasks:
@@ -146,21 +148,35 @@ class Fetcher:
         if self._is_down:
             self._is_down = False
             logger.info("copying from broker %d again", self._leader)
+        self._heard_at = self._broker.loop.time()
+        self._be_patient()
         while self._followed:
             if not self._under_way:
+                self._heard_at = self._broker.loop.time()
                 self._ask(connection)
-            limit_s = self._broker.settings.replica_fetch_wait_max_ms / 1000 + _PATIENCE_S
-            try:
-                async with asyncio.timeout(limit_s):
-                    answer = await self._under_way[0]
-            except TimeoutError:
-                raise ConnectionLost(connection.address, f"no answer in {limit_s:g} s") from None
+            answer = await self._under_way[0]
+            self._heard_at = self._broker.loop.time()
             self._under_way.popleft()
             await self._take(connection, answer)
 
+    def _be_patient(self) -> None:
+        """Hangs up on a leader that does not answer; one timer for all questions, as each is cheap.
+
+        A question that waits while an answer is taken in is only as old as that.
+        """
+        limit_s = self._broker.settings.replica_fetch_wait_max_ms / 1000 + _PATIENCE_S
+        left_s = self._heard_at + limit_s - self._broker.loop.time()
+        if left_s > 0:
+            self._patience = self._broker.loop.call_later(left_s, self._be_patient)
+        elif self._connection is not None:
+            self._connection.close(f"no answer in {limit_s:g} s")
+
     def _hang_up(self) -> None:
-        for task in self._under_way:
-            task.cancel()
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        for answer in self._under_way:
+            answer.cancel()
         self._under_way.clear()
         if self._connection is not None:
             self._connection.close()
@@ -195,15 +211,14 @@ class Fetcher:
             forgotten=forgotten,
         )
         asking.asked()
-        task = broker.loop.create_task(connection.fetch(question))
+        answer = connection.fetch(question)
         # One that nobody awaits any more may still end with the connection.
-        task.add_done_callback(_looked_at)
-        self._under_way.append(task)
+        answer.add_done_callback(_looked_at)
+        self._under_way.append(answer)
 
     def _wanted(self, place: Place) -> Wanted:
         settings = self._broker.settings
-        # With few partitions each may have more: one that is always given less than the leader
-        # has meanwhile got would never be seen to have caught up.
+        # With few partitions each may have more: a round costs as much as copying a megabyte.
         share = settings.replica_fetch_response_max_bytes // max(len(self._asking), 1)
         if self._broker.id in self._followed[place].partition.adding:
             share = 0
@@ -221,6 +236,7 @@ class Fetcher:
         connection = self._connection
         if (
             connection is not None
+            and connection.is_open
             and len(self._under_way) == 1
             and self._asking.session_id
             and self._asking.has_news
@@ -231,8 +247,8 @@ class Fetcher:
 
     async def _take(self, connection: AsyncConnection, answer: FetchAnswer) -> None:
         if answer.error in _SESSION_LOST:
-            for task in self._under_way:
-                task.cancel()
+            for earlier in self._under_way:
+                earlier.cancel()
             self._under_way.clear()
             self._asking.begin()
             return
@@ -361,6 +377,6 @@ class Fetcher:
         return int(found.offset)
 
 
-def _looked_at(task: asyncio.Task[FetchAnswer]) -> None:
-    if not task.cancelled():
-        task.exception()
+def _looked_at(answer: asyncio.Future[FetchAnswer]) -> None:
+    if not answer.cancelled():
+        answer.exception()

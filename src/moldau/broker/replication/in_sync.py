@@ -37,14 +37,7 @@ class Follower:
     `epoch` is that of the registration under which it fetches.
     """
 
-    __slots__ = (
-        "_fetched_at",
-        "_leader_end",
-        "caught_up_at",
-        "epoch",
-        "log_end",
-        "log_start",
-    )
+    __slots__ = ("_goal", "_goal_set_at", "caught_up_at", "epoch", "log_end", "log_start")
 
     def __init__(self) -> None:
         self.reset(NEVER)
@@ -54,24 +47,25 @@ class Follower:
         self.log_end = self.log_start = NOTHING
         self.epoch = -1
         self.caught_up_at = caught_up_at
-        self._fetched_at = NEVER
-        self._leader_end = NOTHING
+        self._goal = NOTHING
+        self._goal_set_at = NEVER
 
     def fetched(self, log_end: int, log_start: int, epoch: int, leader_end: int, at: float) -> None:
         """It asked for `log_end`, so it has all that lies before, when the leader had `leader_end`.
 
-        One that asks for what was the end at its fetch before had everything at that time: a
-        follower of a busy leader never sees the end itself.
+        A follower of a busy leader never sees the end itself. So the end at some fetch is kept as
+        its goal: when it gets there, in however many steps, it had everything at that fetch.
         """
         if log_end >= leader_end:
             self.had_everything(at)
-        elif log_end >= self._leader_end and self._leader_end != NOTHING:
-            self.had_everything(self._fetched_at)
+        elif log_end >= self._goal != NOTHING:
+            self.had_everything(self._goal_set_at)
+        if log_end >= self._goal:
+            self._goal = leader_end
+            self._goal_set_at = at
         self.log_end = log_end
         self.log_start = log_start
         self.epoch = epoch
-        self._fetched_at = at
-        self._leader_end = leader_end
 
     def had_everything(self, at: float) -> None:
         if at > self.caught_up_at:
@@ -127,11 +121,19 @@ class InSync:
         self._count()
         return lost
 
-    def gone(self, live: Container[int]) -> None:
-        """Only these are registered: nobody outside of the set is waited for that is not."""
+    def gone(self, live: Container[int]) -> list[int]:
+        """Only these are registered: nobody outside of the set is waited for that is not.
+
+        Answers of whom nothing is known any more. One may be back already, and have said where it
+        is before word of its registration came.
+        """
+        lost = []
         for replica, follower in self.followers.items():
             if replica not in self.isr and replica not in live:
+                if follower.log_end != NOTHING:
+                    lost.append(replica)
                 follower.reset(NEVER)
+        return lost
 
     def refused(self) -> None:
         """The proposal has certainly not taken effect and never will."""

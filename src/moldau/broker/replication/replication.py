@@ -95,9 +95,7 @@ class Replication:
         for fetcher in self._fetchers.values():
             fetcher.leader_changed()
         for partition in self._led:
-            if partition.in_sync is not None:
-                partition.in_sync.gone(self._broker.state.brokers)
-                partition.count_followers()
+            partition.registered(self._broker.state.brokers)
             self.reconsider(partition)
 
     def reconsider(self, partition: Partition) -> None:

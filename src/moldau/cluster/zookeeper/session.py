@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from kazoo.client import KazooClient, KazooState
+from kazoo.client import KazooState
 from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
@@ -21,11 +21,11 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType
-from kazoo.retry import KazooRetry
 
 from moldau.cluster.store import StoreError
+from moldau.cluster.zookeeper.client import new_client
 from moldau.cluster.zookeeper.lease import Lease
 from moldau.cluster.zookeeper.operations import (
     Check,
@@ -45,9 +45,7 @@ logger = logging.getLogger("moldau.cluster.zookeeper")
 # kazoo wakes its thread by a byte per request through a socket that blocks when some hundreds wait.
 _IN_FLIGHT = 64
 _STOP_WITHIN_S = 5.0
-_TRIES_PER_SESSION = 4
-# kazoo waits for a minute between attempts if it is let.
-_RETRY = {"max_tries": -1, "delay": 0.02, "backoff": 1.6, "max_delay": 0.5, "max_jitter": 0.4}
+_TRIES_PER_START = 4
 
 _BROKEN = (
     ConnectionClosedError,
@@ -68,6 +66,9 @@ class Session:
     and the former one's ephemeral nodes are gone), `on_lease` when the lease ended and when a first
     answer came after that. Calls wait for a connection for as long as a session lives, so they are
     bounded, and raise Unreachable after that.
+
+    `timeout_s` is how long a session lives without a sign of life: as asked for, until the ensemble
+    says otherwise.
     """
 
     def __init__(
@@ -93,18 +94,7 @@ class Session:
         self._heartbeat: asyncio.Task[None] | None = None
         self._lost_at: float | None = None
         self._is_closed = False
-        # kazoo waits for a server that accepts and then is silent for a session's length divided by
-        # the number of hosts: a single one would be the end of the session.
-        servers = hosts.split(",")
-        servers *= -(-_TRIES_PER_SESSION // len(servers))
-        handler = _Handler(self.timeout_s / len(servers))
-        self._client = KazooClient(
-            ",".join(servers),
-            timeout=self.timeout_s,
-            handler=handler,
-            connection_retry=KazooRetry(sleep_func=handler.sleep_func, **_RETRY),
-            logger=_kazoo_logger(),
-        )
+        self._client, self._handler = new_client(hosts, self.timeout_s, self._heard_grant)
 
     @property
     def lease_is_over(self) -> bool:
@@ -114,6 +104,8 @@ class Session:
     async def open(self, within_s: float) -> None:
         """Connect; StoreError if no server lets us in."""
         self._loop = asyncio.get_running_loop()
+        # One of several servers may be silent, and the others must get their turn.
+        self._handler.patience_s = min(self.timeout_s, within_s / _TRIES_PER_START)
         self._client.add_listener(self._heard_state)
         self._client.start_async()
         try:
@@ -243,7 +235,12 @@ class Session:
     def _heard_answer(self, future: asyncio.Future[Any], sent_at: float, result: Any) -> None:
         self._post(self._settle, future, sent_at, result.exception, result.value)
 
+    def _heard_grant(self, timeout_s: float) -> None:
+        self._post(self._take_grant, timeout_s)
+
     def _heard_state(self, state: str) -> None:
+        if state != KazooState.SUSPENDED:
+            self._handler.has_session = state == KazooState.CONNECTED
         client_id = self._client.client_id
         self._post(self._take_state, state, client_id[0] if client_id else 0)
 
@@ -304,6 +301,20 @@ class Session:
                 self.id = 0
         self._on_change()
 
+    def _take_grant(self, timeout_s: float) -> None:
+        """The ensemble has given the session another length than was asked for."""
+        if timeout_s == self.timeout_s or self._is_closed:
+            return
+        logger.warning(
+            "ZooKeeper lets sessions live for %g s, not %g s as zookeeper.session.timeout.ms has"
+            " it; see its minSessionTimeout and maxSessionTimeout",
+            timeout_s, self.timeout_s,
+        )  # fmt: skip
+        self.timeout_s = self._lease.duration = timeout_s
+        if self._lease_timer is not None and not self._lease_is_over:
+            self._lease_timer.cancel()
+            self._watch_lease()
+
     def _take_connection(self, session_id: int) -> None:
         if self._lost_at is None:
             logger.info("connected to ZooKeeper at %s, session %#x", self.hosts, session_id)
@@ -360,25 +371,5 @@ class _Watcher:
         return hash(self._watch)
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, but a server that does not answer holds up a connection only so long."""
-
-    def __init__(self, connect_within_s: float) -> None:
-        super().__init__()
-        self._connect_within_s = connect_within_s
-
-    def create_connection(self, *arguments: Any, **options: Any) -> Any:
-        given = options.get("timeout") or self._connect_within_s
-        options["timeout"] = min(given, self._connect_within_s)
-        return super().create_connection(*arguments, **options)
-
-
 def _stat(stat: Any) -> Stat:
     return Stat(stat.version, stat.czxid, stat.ephemeralOwner, stat.mtime)
-
-
-def _kazoo_logger() -> logging.Logger:
-    """kazoo repeats each failed attempt; what it means is said here once instead."""
-    quiet = logging.getLogger("moldau.cluster.zookeeper.kazoo")
-    quiet.setLevel(logging.ERROR)
-    return quiet

@@ -34,6 +34,8 @@ from moldau.cluster.zookeeper.znodes import DamagedNode, Paths, decode_number, s
 logger = logging.getLogger("moldau.cluster.zookeeper")
 
 _ATTEMPTS = 5
+# All brokers may want some at once.
+_PRODUCER_ID_ATTEMPTS = 50
 _RETRY_S = 0.1
 _LONGEST_RETRY_S = 2.0
 
@@ -228,7 +230,7 @@ class ZooKeeperStore:
 
     async def allocate_producer_ids(self, count: int) -> range:
         path = self._paths.producer_ids
-        while True:
+        for _ in range(_PRODUCER_ID_ATTEMPTS):
             try:
                 data, stat = await self._session.get(path)
                 first = decode_number(path, data)
@@ -240,6 +242,10 @@ class ZooKeeperStore:
                 logger.debug("taking other producer ids: %s", error)
             except (DamagedNode, NoNode) as error:
                 raise StoreError(f"no producer ids are to be had: {error}") from error
+        raise StoreError(
+            f"no producer ids are to be had: {_PRODUCER_ID_ATTEMPTS} times others were faster, or"
+            " no answer came"
+        )
 
     # -- the beginning and the end of sessions
 

@@ -5,6 +5,6 @@ Records that do not parse are not lost and stop nothing: see `moldau.spark.dead_
 
 from __future__ import annotations
 
-from moldau.spark.formats.spec import FORMATS, METADATA, BadRecords, Format, ValueSpec
+from moldau.spark.formats.spec import FORMATS, METADATA, BadRecords, Format, Tombstones, ValueSpec
 
-__all__ = ["FORMATS", "METADATA", "BadRecords", "Format", "ValueSpec"]
+__all__ = ["FORMATS", "METADATA", "BadRecords", "Format", "Tombstones", "ValueSpec"]

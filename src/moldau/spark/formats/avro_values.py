@@ -43,7 +43,10 @@ class AvroDecoder:
         self._writers: dict[int, Any] = {}
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[list[pa.Array], Reasons]:
-        """The columns, with nulls in the rows that do not parse, and why those do not."""
+        """The columns, with nulls in the rows that do not parse, and why those do not.
+
+        A record without a value is a row of nulls.
+        """
         bad: Reasons = {}
         found = [self._one(row, value, bad) for row, value in enumerate(values)]
         columns = [
@@ -54,7 +57,6 @@ class AvroDecoder:
 
     def _one(self, row: int, value: bytes | None, bad: Reasons) -> dict[str, Any]:
         if value is None:
-            bad[row] = "the record has no value"
             return {}
         try:
             writer = self._writer(unpack_header(value))

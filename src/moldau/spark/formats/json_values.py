@@ -96,7 +96,10 @@ class JsonDecoder:
         )()
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[list[pa.Array], Reasons]:
-        """The columns, with nulls in the rows that do not parse, and why those do not."""
+        """The columns, with nulls in the rows that do not parse, and why those do not.
+
+        A record without a value is a row of nulls.
+        """
         bad: Reasons = {}
         try:
             found: list[Any] = list(map(self._decode, values))  # type: ignore[arg-type]
@@ -110,7 +113,6 @@ class JsonDecoder:
 
     def _one(self, row: int, value: bytes | None, bad: Reasons) -> Any:
         if value is None:
-            bad[row] = "the record has no value"
             return self._nothing
         try:
             return self._decode(value)

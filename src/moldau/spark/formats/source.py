@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 NAME = "moldau-values"
 OPTION = "values"
 
+NO_VALUE = "the record has no value; the setting 'tombstones' says what such records are"
+
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 RECORD_TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -128,7 +130,12 @@ def parsed(
     decoder = decoder_of(spec)
     letters = DeadLetters(spec.bootstrap, spec.bad_records, spec.source)
     for batch in batches:
-        columns, bad = decoder.decode(batch.column("value").to_pylist())
+        if spec.tombstones == "skip":
+            batch = batch.filter(batch.column("value").is_valid())
+        values = batch.column("value").to_pylist()
+        columns, bad = decoder.decode(values)
+        if spec.tombstones == "dead-letter":
+            bad |= {row: NO_VALUE for row, value in enumerate(values) if value is None}
         if bad:
             letters.send(batch, bad, partition.topic, partition.partition)
         is_bad = [False] * batch.num_rows

@@ -11,6 +11,9 @@ from moldau.spark.names import ALL, HEADERS, WITHOUT_HEADERS
 Format = Literal["json", "avro", "string", "raw"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
+# What becomes of records without a value, by which compacted topics say that a key is deleted.
+Tombstones = Literal["dead-letter", "skip", "row"]
+
 # What a source can tell of a record besides its value, as columns with an underscore before.
 METADATA = tuple(name for name in ALL if name != "value")
 
@@ -41,6 +44,7 @@ class ValueSpec(msgspec.Struct, frozen=True):
     # Avro: how the reader sees the values, and the schemas of the store by id, as known so far.
     reader_schema: str = ""
     known_schemas: dict[int, str] = {}
+    tombstones: Tombstones = "dead-letter"
 
     def to_option(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -111,8 +111,11 @@ class Checkpoint:
             return None
         return Offsets.of_json(json.loads(text))
 
-    def set_start(self, sink: str, start: Offsets) -> None:
+    def set_start(self, sink: str, start: Offsets | None) -> None:
         path = self._start_file(sink)
+        if start is None:
+            path.unlink(missing_ok=True)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_whole(path, json.dumps(start.to_json()))
 

@@ -231,6 +231,8 @@ class _Reading:
             self._add("give either 'schema' or 'schema_file'", *path, "schema_file")
         if source.format in ("string", "raw") and (source.schema or source.schema_file):
             self._add(f"the format {source.format} has no schema", *path, "schema")
+        if source.format == "raw" and source.tombstones is not None:
+            self._add("the format raw has all records as they are", *path, "tombstones")
         if source.watermark is not None:
             self._interval(source.watermark.delay, *path, "watermark", "delay")
         for column in source.metadata:
@@ -296,6 +298,8 @@ def _mode_problem(sink: AnySink) -> str:
             return "upsert needs 'keys', the columns by which rows are found"
         if sink.keys and mode in ("append", "complete"):
             return f"'keys' are for upsert, not for {mode}"
+        if sink.delete_where and not sink.keys:
+            return "'delete_where' needs 'keys', the columns by which rows are found"
     elif isinstance(sink, ParquetSink) and mode not in (None, "append"):
         return f'Parquet files can only be added to, not {mode}; type = "delta" can do that'
     elif mode == "upsert":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -160,7 +160,7 @@ class Pipeline:
         finally:
             self._close_schemas()
             if found is None:
-                used.stop()
+                _stop(used)
 
     def _config(self) -> dict[str, str]:
         config = {
@@ -216,6 +216,14 @@ def _active_session() -> SparkSession | None:
     # Where pyspark is not even loaded, there is no session; and it may not be installed.
     loaded = sys.modules.get("pyspark.sql")
     return None if loaded is None else loaded.SparkSession.getActiveSession()
+
+
+def _stop(spark: SparkSession) -> None:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    # Java may have been ended by whoever ends this process too.
+    with suppress(Py4JError, ConnectionRefusedError):
+        spark.stop()
 
 
 def _text(value: object) -> str:

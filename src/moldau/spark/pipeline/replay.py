@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from moldau.spark.errors import log
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.plan import Plan, PlannedSink
@@ -68,6 +69,8 @@ def _replay(
         raise
     except Exception as problem:
         raise failure(file, writer.name, problem) from None
+    if writer.outcome.skipped:
+        log.warning("%s has this very span already, so nothing was added to it", writer.target)
     took_s = time.monotonic() - begun
     counts = [_result(each) for each in counted.values()]
     rows = sum(int(each.get("records", 0)) for each in counts)
@@ -114,16 +117,25 @@ def _writer(
     until: datetime | None,
     into: str | None,
 ) -> Writer:
-    # The same span into the same table a second time changes nothing.
-    span = f"{from_.isoformat() if from_ else ''}/{until.isoformat() if until else ''}"
+    settings = sink.writer.settings
+    now = datetime.now(UTC).isoformat()
+    # The same span added to the same table a second time changes nothing. One that has no end is
+    # another every time; so is a replay that replaces rows, perhaps by other SQL.
+    span = f"{from_.isoformat() if from_ else ''}/{until.isoformat() if until else now}"
+    if isinstance(settings, DeltaSinkSettings) and _replaces(settings):
+        span = f"{span}/{now}"
     app_id = f"{sink.writer.app_id}/replay/{span}"
     return Writer(file, sink.writer.name, sink.writer.store, app_id, into)
+
+
+def _replaces(sink: DeltaSinkSettings) -> bool:
+    return bool(sink.keys) or sink.mode == "complete"
 
 
 def _require_room(file: PipelineFile, writer: Writer) -> None:
     """Refuses to add rows to what has some: those of the span are probably among them."""
     sink = writer.settings
-    if isinstance(sink, DeltaSinkSettings) and not sink.keys and sink.mode != "complete":
+    if isinstance(sink, DeltaSinkSettings) and not _replaces(sink):
         from moldau.spark.lake.journal import open_table
         from moldau.spark.lake.location import Location
 

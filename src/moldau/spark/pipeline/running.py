@@ -6,9 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+
+from moldau.spark.errors import log
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file import PipelineFile
@@ -27,6 +31,9 @@ FINISH_WITHIN_S = 10.0
 
 # py4j prints what a batch raises, with its stack; it is kept, and told once.
 PROXY_LOG = "py4j.clientserver"
+
+# What a call raises when the process that it is for has ended.
+GONE = (Py4JNetworkError, ConnectionRefusedError)
 
 OnProgress = Callable[[SinkProgress], None]
 
@@ -72,30 +79,37 @@ class Running:
                 if not any(active):
                     break
                 stop.wait(POLL_S)
+        except GONE as problem:
+            self.stop(finish=False)
+            if not stop.is_set():
+                raise without_java(problem) from None
+        except Exception:
+            self.stop(finish=False)
+            # Whoever told this process to stop may have told the others that it needs.
+            if not stop.is_set():
+                raise
         except BaseException:
             self.stop(finish=False)
             raise
         if stop.is_set():
             # What is broken off by this fails, and is not a failure.
             self.stop()
-            self._follow(on_progress)
+            with suppress(Py4JError, *GONE):
+                self._follow(on_progress)
         return self.progress
 
     def stop(self, *, finish: bool = True) -> None:
-        """Stop the queries, each after the batch that it is in, if that does not take long."""
+        """Stop the queries, each after the batch that it is in, if that does not take long.
+
+        Where Java has ended, as when a supervisor tells all processes to, they have stopped.
+        """
         if not self._is_open:
             return
         self._is_open = False
         deadline = time.monotonic() + (FINISH_WITHIN_S if finish else 0)
         try:
-            for query in self.queries.values():
-                while (
-                    time.monotonic() < deadline
-                    and query.isActive
-                    and query.status["isTriggerActive"]
-                ):
-                    time.sleep(0.02)
-                query.stop()
+            for name, query in self.queries.items():
+                _stop(name, query, deadline)
         finally:
             logging.getLogger(PROXY_LOG).removeFilter(_is_news)
             self.checkpoint.release()
@@ -127,8 +141,30 @@ class Running:
             raise failure(self.file, name, cause, detail=f"{cause}\n{problem}")
 
 
+def _stop(name: str, query: StreamingQuery, deadline: float) -> None:
+    try:
+        while time.monotonic() < deadline and query.isActive and query.status["isTriggerActive"]:
+            time.sleep(0.02)
+        query.stop()
+    except (Py4JError, *GONE):
+        # Without Java there is no query either.
+        with suppress(Py4JError, *GONE):
+            if query.isActive:
+                log.warning("the query of sink %s is still running, though told to stop", name)
+
+
 def _is_news(record: logging.LogRecord) -> bool:
     return "executing the Python Proxy" not in record.getMessage()
+
+
+def without_java(problem: Exception) -> PipelineError:
+    return PipelineError(
+        Problem(
+            "Spark's Java process has ended: it was killed, or had not enough memory (see "
+            "spark.driver.memory); the next run goes on where this one was"
+        ),
+        detail=str(problem),
+    )
 
 
 def failure(file: PipelineFile, sink: str, cause: BaseException, detail: str = "") -> PipelineError:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from moldau.spark.formats import Format
+from moldau.spark.formats import Format, Tombstones
 
 Start = str
 Mode = Literal["append", "upsert", "update", "complete"]
@@ -41,6 +41,8 @@ class SourceSettings(_Strict, frozen=True, kw_only=True):
     # A bound on the time and memory of a batch; what is left comes in the next.
     max_records_per_batch: int = 1_000_000
     dead_letters: str | bool = True
+    # Records without a value; dead letters if not said, and null in the format string.
+    tombstones: Tombstones | None = None
     metadata: list[str] = []
     group: str | None = None
     options: dict[str, str | int | float | bool] = {}
@@ -84,6 +86,8 @@ class TopicSink(SinkSettings, frozen=True, kw_only=True):
 class DeltaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     path: str
     keys: list[str] = []
+    # An SQL condition, for upsert: rows of which it holds delete theirs in the table.
+    delete_where: str = ""
     partition_by: list[str] = []
     optimize_every: int = 20
     storage_options: dict[str, str] = {}

@@ -103,12 +103,11 @@ class Writer:
         sink = self.settings
         if isinstance(sink, TopicSink):
             return self._encoded(frame, sink, register)
-        wanted: list[str] = []
         if isinstance(sink, DeltaSinkSettings):
-            wanted = [*sink.keys, *sink.partition_by]
-        elif isinstance(sink, ParquetSink):
-            wanted = sink.partition_by
-        self._require_columns(frame, wanted, "keys" if wanted else "")
+            self._require_columns(frame, sink.keys, "keys")
+            self._require_condition(frame, sink.delete_where, "delete_where")
+        if isinstance(sink, (DeltaSinkSettings, ParquetSink)):
+            self._require_columns(frame, sink.partition_by, "partition_by")
         return frame
 
     def start(
@@ -194,6 +193,7 @@ class Writer:
             app_id=self.app_id,
             mode="upsert" if sink.keys else "complete" if sink.mode == "complete" else "append",
             keys=sink.keys,
+            delete_where=sink.delete_where,
             partition_by=sink.partition_by,
             optimize_every=sink.optimize_every,
             storage_options=sink.storage_options,
@@ -268,6 +268,15 @@ class Writer:
             if column not in frame.columns:
                 hint = nearest(column, frame.columns)
                 raise self._error(f"{self.settings.from_} has no column {column!r}{hint}", setting)
+
+    def _require_condition(self, frame: DataFrame, condition: str, setting: str) -> None:
+        from pyspark.errors import PySparkException
+
+        try:
+            if condition:
+                frame.where(condition)
+        except PySparkException as problem:
+            raise self._error(in_words(problem), setting) from None
 
     def _error(self, message: str, *setting: str) -> PipelineError:
         return PipelineError(self.file.problem(message, "sinks", self.name, *setting))

@@ -192,6 +192,7 @@ class Sources:
             bootstrap=settings.bootstrap,
             reader_schema=reader_schema,
             known_schemas=known,
+            tombstones=source.tombstones or ("row" if source.format == "string" else "dead-letter"),
         )
 
     def _json_schema(self, name: str) -> StructType:

@@ -13,7 +13,7 @@ from moldau.spark.pipeline.errors import PipelineError
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.last_windows import finish_copy, prepare_copy
 from moldau.spark.pipeline.plan import Plan, PlannedSink
-from moldau.spark.pipeline.running import Running, failure
+from moldau.spark.pipeline.running import GONE, Running, failure, without_java
 from moldau.spark.pipeline.settings import DeltaSinkSettings
 from moldau.spark.pipeline.sinks import Writer
 from moldau.spark.pipeline.topics import partitions_of
@@ -40,6 +40,8 @@ def start_queries(file: PipelineFile, plan: Plan, checkpoint: Checkpoint, once: 
                 _start_query(running, sink, once)
             except PipelineError:
                 raise
+            except GONE as problem:
+                raise without_java(problem) from None
             except Exception as problem:
                 raise failure(file, name, problem) from None
     except BaseException:
@@ -88,7 +90,10 @@ def _start_query(running: Running, sink: PlannedSink, once: bool) -> None:
         begun = _offsets_of_table(file, sink)
         if begun is not None:
             starts, begun = _starting_offsets(file, sink, begun)
-            checkpoint.set_start(name, begun)
+        checkpoint.set_start(name, begun)
+    elif begun is not None and checkpoint.last_committed(name) is None:
+        # The first batch was planned and not finished: it begins where it did.
+        starts, _ = _starting_offsets(file, sink, begun)
     trigger = sink.writer.settings.trigger or file.settings.general.trigger
     frame = running.plan.frame(sink, starts)
     for attempt in range(START_TRIES):
@@ -157,11 +162,9 @@ def _starting_offsets(
     starts: dict[str, str] = {}
     begun: dict[str, dict[int, int]] = {}
     for source in sink.sources:
-        settings = file.settings.sources[source]
-        topics = settings.topics or sorted(known.ends)
         offsets = {
             topic: marks | known.ends.get(topic, {})
-            for topic, marks in partitions_of(file, topics).items()
+            for topic, marks in partitions_of(file, source).items()
         }
         starts[source] = json.dumps(
             {t: {str(p): offset for p, offset in ps.items()} for t, ps in offsets.items()}

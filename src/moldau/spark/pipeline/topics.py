@@ -73,13 +73,20 @@ def require_topics(file: PipelineFile, more: str | None = None) -> None:
             raise PipelineError(Problem(f"topics cannot be made: {problem}")) from None
 
 
-def partitions_of(file: PipelineFile, topics: list[str]) -> dict[str, dict[int, int]]:
-    """All partitions of these topics, each with the mark for its start."""
+def partitions_of(file: PipelineFile, source: str) -> dict[str, dict[int, int]]:
+    """All partitions of a source's topics, each with the mark for its start."""
+    settings = file.settings.sources[source]
     try:
         with Cluster(parse_bootstrap(file.settings.bootstrap)) as cluster:
-            views = cluster.metadata(topics).topics
+            views = cluster.metadata(settings.topics or None).topics
+            if settings.pattern:
+                views = {
+                    name: view
+                    for name, view in views.items()
+                    if re.fullmatch(settings.pattern, name) and not view.is_internal
+                }
             for view in views.values():
                 view.check()
     except PeerError as problem:
-        raise PipelineError(Problem(str(problem))) from None
+        raise PipelineError(file.problem(str(problem), "sources", source)) from None
     return {name: dict.fromkeys(sorted(view.leaders), EARLIEST) for name, view in views.items()}
