@@ -36,8 +36,7 @@ def both() -> Iterator[tuple[Broker, Broker]]:
     folder = Path(tempfile.mkdtemp(prefix="moldau-conformance-"))
     try:
         with Children(folder) as children:
-            # Its codecs unpack their libraries, and leave them there when it is killed.
-            setup = Setup("small", (*_SMALL_HEAP, f"-Djava.io.tmpdir={folder}"))
+            setup = Setup("small", _SMALL_HEAP)
             kafka = KafkaBroker(
                 children, folder / "kafka", setup, node_id=NODE_ID, settings=SETTINGS
             )

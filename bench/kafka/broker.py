@@ -120,7 +120,9 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Start the process; it is not ready when this returns."""
-        words = java_words("kafka.Kafka", str(self._properties), jvm=self.setup.jvm)
+        # Its codecs unpack their libraries, and leave them there when it is killed.
+        jvm = (*self.setup.jvm, f"-Djava.io.tmpdir={self._properties.parent}")
+        words = java_words("kafka.Kafka", str(self._properties), jvm=jvm)
         self.child = self._children.start(words)
 
     def wait_ready(self) -> None:

@@ -16,8 +16,8 @@ class Turning:
 
     def produce(self, *arguments: Any) -> None:
         with self._turning:
-            produce = self._current()
-        produce(*arguments)
+            handle = self._current()
+        handle.produce(*arguments)
 
 
 class Closed:

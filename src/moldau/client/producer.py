@@ -77,8 +77,7 @@ class Producer:
         self._offsets = offsets or "transactional.id" in self._settings
         self._reports = DeliveryReports(on_error)
         self._reports.handle = handle = self._connect()
-        # Of the handle of now; kept by itself because looking it up would cost every message.
-        self._produce: Callable[..., None] = handle.produce
+        self._handle: confluent_kafka.Producer | Turning | Closed = handle
         self._place = None if partitioner is None or names_one else Placement(partitioner)  # type: ignore[arg-type]
         self._prepares = bool(self._serialize_key or self._serialize_value or self._place)
         self._turning = threading.RLock()
@@ -154,7 +153,7 @@ class Producer:
             self._queue(topic, value, key, partition, headers, timestamp, None)
             return
         try:
-            self._produce(topic, value, key)
+            self._handle.produce(topic, value, key)
         except BufferError:
             self._queue_when_room(topic, value, key, -1, 0, None, None)
         except confluent_kafka.KafkaException as problem:
@@ -188,8 +187,7 @@ class Producer:
         finally:
             self._reports.close()
             # Results outlive their producer, and must not keep librdkafka's threads alive.
-            self._reports.handle = closed = Closed()
-            self._produce = closed.produce
+            self._handle = self._reports.handle = Closed()
 
     def partitions(self, topic: str, timeout: float = 10.0) -> int:
         """How many partitions a topic has; a topic that brokers create by themselves is created."""
@@ -214,11 +212,10 @@ class Producer:
                 return
             if self._closed:
                 Closed().produce()
-            self._produce = Turning(self._turning, lambda: self._produce).produce
+            self._handle = Turning(self._turning, lambda: self._handle)
             self._reports.handle.flush(-1)
             self._offsets = True
-            self._reports.handle = handle = self._connect()
-            self._produce = handle.produce
+            self._reports.handle = self._handle = self._connect()
 
     def _queue(
         self,
@@ -236,9 +233,9 @@ class Producer:
         ms = 0 if timestamp is None else to_ms(timestamp)
         try:
             if headers is None and not ms:
-                self._produce(topic, value, key, number, report)
+                self._handle.produce(topic, value, key, number, report)
             else:
-                self._produce(topic, value, key, number, report, None, ms, headers)
+                self._handle.produce(topic, value, key, number, report, None, ms, headers)
         except BufferError:
             self._queue_when_room(topic, value, key, number, ms, headers, report)
         except confluent_kafka.KafkaException as problem:
@@ -260,7 +257,7 @@ class Producer:
         while True:
             self._reports.handle.poll(_FULL_POLL_S)
             try:
-                self._produce(topic, value, key, partition, report, None, ms, headers)
+                self._handle.produce(topic, value, key, partition, report, None, ms, headers)
                 return
             except BufferError:
                 if time.monotonic() >= deadline:
@@ -312,11 +309,11 @@ class Producer:
 
         Raises TypeError at a `Message`, which the iterator has then given out.
         """
-        produce = self._produce
+        produce = self._handle.produce
         deque(map(produce, repeat(topic), values, repeat(None), repeat(-1), repeat(report)), 0)
 
     def _produce_messages(self, topic: str, messages: Iterator[Any], report: SetReport) -> None:
-        produce = self._produce
+        produce = self._handle.produce
         for item in messages:
             if item.partition is None and item.headers is None and item.timestamp is None:
                 produce(topic, item.value, item.key, -1, report)
@@ -328,7 +325,7 @@ class Producer:
         number = -1 if partition is None else partition
         ms = 0 if timestamp is None else to_ms(timestamp)
         try:
-            self._produce(topic, value, key, number, report, None, ms, headers)
+            self._handle.produce(topic, value, key, number, report, None, ms, headers)
         except BufferError:
             self._queue_when_room(topic, value, key, number, ms, headers, report)
 
