@@ -27,8 +27,9 @@ help:
 
 install: $(VENV)/.package
 
+# Three at a time even on two cores: tests wait for processes more than they compute.
 test: lint
-	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.package $(VENV)/.spark
 	$(BIN)/ruff check

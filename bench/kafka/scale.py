@@ -18,6 +18,7 @@ class Scale:
     restarts: int
     small_bytes: int
     large_bytes: int
+    bulk_bytes: int
     requests_s: float
     latency_messages: int
     partitions: int
@@ -36,19 +37,20 @@ FULL = Scale(
     machine=moldau_scale.QUICK,
     repeats=3,
     starts=3,
-    restarts=2,
+    restarts=1,
     small_bytes=400_000_000,
     large_bytes=1_000_000_000,
-    requests_s=2.0,
+    bulk_bytes=500_000_000,
+    requests_s=1.5,
     latency_messages=5000,
     partitions=5000,
     group_members=50,
     rebalances=5,
-    java_records=1_000_000,
+    java_records=600_000,
     java_latency_records=5000,
     restart_bytes=1_000_000_000,
-    cluster_bytes=500_000_000,
-    failovers=3,
+    cluster_bytes=400_000_000,
+    failovers=2,
     spark_rows=2_000_000,
 )
 TINY = Scale(
@@ -59,6 +61,7 @@ TINY = Scale(
     restarts=1,
     small_bytes=1_000_000,
     large_bytes=4_000_000,
+    bulk_bytes=4_000_000,
     requests_s=0.2,
     latency_messages=200,
     partitions=50,

@@ -207,7 +207,8 @@ class KafkaPythonMember(Member, kafka.ConsumerRebalanceListener):  # type: ignor
         )
         consumer.subscribe(["t"], listener=self)
         while not self._stopping.is_set():
-            for batch in consumer.poll(timeout_ms=50, max_records=100).values():
+            # Longer than a join takes: kafka-python forgets its assignment if a poll ends in one.
+            for batch in consumer.poll(timeout_ms=500, max_records=100).values():
                 for message in batch:
                     self.handle(message.partition, message.offset)
             positions = self.release(list(self._positions))

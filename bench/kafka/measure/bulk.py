@@ -19,7 +19,7 @@ _NOTE = (
 def measure_bulk(bench: Bench) -> Iterator[Row]:
     with bench.brokers() as brokers:
         for size in (SMALL, LARGE):
-            yield from _at_size(bench, brokers, size, bench.scale.large_bytes // size)
+            yield from _at_size(bench, brokers, size, bench.scale.bulk_bytes // size)
 
 
 def _at_size(bench: Bench, brokers: dict[str, UnderTest], size: int, count: int) -> Iterator[Row]:

@@ -83,11 +83,12 @@ class Running:
             self.stop(finish=False)
             if not stop.is_set():
                 raise without_java(problem) from None
-        except Exception:
+        except Exception as problem:
             self.stop(finish=False)
             # Whoever told this process to stop may have told the others that it needs.
             if not stop.is_set():
                 raise
+            log.warning("while it was told to stop: %s", problem)
         except BaseException:
             self.stop(finish=False)
             raise
