@@ -184,7 +184,9 @@ async def _alter(broker: Broker, request: Request, change_of: Callable[[Any], Ch
         answer = {"resource_type": key[0], "resource_name": key[1]}
         try:
             if counts[key] > 1:
-                raise ClusterError(Error.INVALID_REQUEST, "Each resource must appear at most once.")
+                raise ClusterError(
+                    Error.INVALID_REQUEST, "the same resource is named more than once"
+                )
             await _alter_one(broker, request, resource, change_of)
         except ClusterError as error:
             return answer | _outcome(error)

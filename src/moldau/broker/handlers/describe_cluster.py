@@ -25,8 +25,7 @@ def describe_cluster(broker: Broker, request: Request) -> Answer:
     if endpoint_type == CONTROLLERS:
         return {
             "error_code": Error.MISMATCHED_ENDPOINT_TYPE,
-            "error_message": "The request was sent to an endpoint of type BROKER, but we wanted an"
-            " endpoint of type CONTROLLER",
+            "error_message": "this is a broker: it has no controllers' addresses to tell",
         }
     if endpoint_type != BROKERS:
         return {

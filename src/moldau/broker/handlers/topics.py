@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NO_ID = UUID(int=0)
 _DUPLICATE_NAME = ClusterError(Error.INVALID_REQUEST, "Duplicate topic name.")
 _ALREADY_SUPPLIED = ClusterError(
-    Error.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
+    Error.INVALID_REQUEST, "the topic is given by its name and by its id; once is enough"
 )
 
 
@@ -128,11 +128,9 @@ def _refusal(
     broker: Broker, name: str | None, id: UUID, counts: Counter[tuple[str | None, UUID]]
 ) -> ClusterError | None:
     if name is None and id == _NO_ID:
-        return ClusterError(Error.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        return ClusterError(Error.INVALID_REQUEST, "a topic has neither a name nor an id")
     if name is not None and id != _NO_ID:
-        return ClusterError(
-            Error.INVALID_REQUEST, "You may not specify both topic name and topic id."
-        )
+        return ClusterError(Error.INVALID_REQUEST, "a topic has both a name and an id; give one")
     if counts[name, id] > 1:
         what = "id" if name is None else "name"
         return ClusterError(Error.INVALID_REQUEST, f"Duplicate topic {what}.")

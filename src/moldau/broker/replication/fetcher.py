@@ -110,7 +110,7 @@ class Fetcher:
 
     async def stop(self) -> None:
         self._followed.clear()
-        tasks = [*self._side]
+        tasks = list(self._side)
         if self._task is not None:
             tasks.append(self._task)
         for task in tasks:
@@ -160,10 +160,7 @@ class Fetcher:
             await self._take(connection, answer)
 
     def _be_patient(self) -> None:
-        """Hangs up on a leader that does not answer; one timer for all questions, as each is cheap.
-
-        A question that waits while an answer is taken in is only as old as that.
-        """
+        """Hangs up on a leader that does not answer. One timer for all rounds, which are many."""
         limit_s = self._broker.settings.replica_fetch_wait_max_ms / 1000 + _PATIENCE_S
         left_s = self._heard_at + limit_s - self._broker.loop.time()
         if left_s > 0:
