@@ -39,8 +39,7 @@ def measure_client(bench: Workbench) -> Iterator[Row]:
             broker.create_topic(topic)
             yield _row(bench, broker, topic, contest)
             count = bench.scale.client_messages
-            samples = 2 * bench.scale.repeats
-            broker.expect_messages(topic, samples * (count + _warm_up(count)))
+            broker.expect_messages(topic, 2 * _pairs(bench) * (count + _warm_up(count)))
             if contest is not _PRODUCING[-1]:
                 broker.delete_topic(topic)
                 broker.wait_quiet()
@@ -50,9 +49,11 @@ def measure_client(bench: Workbench) -> Iterator[Row]:
 def _row(bench: Workbench, broker: BrokerUnderTest, topic: str, contest: Contest) -> Row:
     ours: list[Flow] = []
     theirs: list[Flow] = []
-    for sample in range(bench.scale.repeats):
-        bench.say(f"client, {contest.title}: sample {sample + 1} of {bench.scale.repeats}")
-        for program, flows in ((contest.ours, ours), (contest.theirs, theirs)):
+    for sample in range(_pairs(bench)):
+        bench.say(f"client, {contest.title}: sample {sample + 1} of {_pairs(bench)}")
+        pair = [(contest.ours, ours), (contest.theirs, theirs)]
+        # Each goes first as often as the other, so that a machine growing slower favours neither.
+        for program, flows in pair if sample % 2 == 0 else reversed(pair):
             count = bench.scale.client_messages
             task = ClientProgram(
                 broker.bootstrap,
@@ -78,6 +79,11 @@ def _row(bench: Workbench, broker: BrokerUnderTest, topic: str, contest: Contest
             figure("confluent-kafka's CPU per message", "us", _costs(theirs)),
         ),
     )
+
+
+def _pairs(bench: Workbench) -> int:
+    """More and shorter ones than elsewhere: two busy programs on few cores vary by a fifth."""
+    return 2 * bench.scale.repeats + 1
 
 
 def _warm_up(count: int) -> int:
