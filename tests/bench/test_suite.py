@@ -76,9 +76,9 @@ def _children_of(pid: int, word: str) -> list[int]:
     """Running children of a process, if one of them has `word` in its command line."""
     found: dict[int, str] = {}
     for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in listing.read_text().split():
-            try:
+        try:
+            for child in listing.read_text().split():
                 found[int(child)] = Path(f"/proc/{child}/cmdline").read_text()
-            except OSError:
-                continue
+        except OSError:
+            continue
     return list(found) if any(word in line for line in found.values()) else []

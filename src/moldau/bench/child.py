@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -114,8 +116,9 @@ class Children:
 
     def start(self, words: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
         self._started += 1
-        child = Child(words, self._folder / f"process-{self._started}.log", environment)
-        self._stack.callback(child.stop)
+        with _signals_held_back():
+            child = Child(words, self._folder / f"process-{self._started}.log", environment)
+            self._stack.callback(child.stop)
         return child
 
     def begin(self, task: Task) -> Child:
@@ -130,3 +133,23 @@ class Children:
             return child.answer(kind, timeout_s)
         finally:
             child.stop()
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Ctrl-C and SIGTERM come after the block: a process is started and noted, or not started."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda came_now, frame: came.append(came_now))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for missed in came:
+            signal.raise_signal(missed)
