@@ -30,7 +30,7 @@ def describe(folder: Path) -> dict[str, str]:
         "processor": f"{cpu}, {os.cpu_count()} cores",
         "memory": f"{memory:.0f} GiB",
         "disk free": f"{space.f_bavail * space.f_frsize / 1e9:.0f} GB",
-        "kernel": f"{platform.system()} {platform.release()}",
+        "kernel": f"{platform.system()} {platform.release()}, TCP {_congestion_control()}",
         "python": platform.python_version(),
         "libraries": ", ".join(f"{name} {_version(name)}" for name in libraries),
         "load before": f"{os.getloadavg()[0]:.2f}",
@@ -42,6 +42,11 @@ def require_linux() -> None:
         raise Unavailable(
             "the measurements read /proc and other processes' CPU clocks: they need Linux"
         )
+
+
+def _congestion_control() -> str:
+    path = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    return path.read_text().strip() if path.exists() else "?"
 
 
 def _version(name: str) -> str:

@@ -21,7 +21,7 @@ from moldau.wire.primitives import INT32
 _WORTH_REUSE = 16 << 10
 # What is expected from here on is waited for, up to so much, rather than read as it comes.
 _WORTH_WAITING = 128 << 10
-_AT_ONCE = 2 << 20
+_AT_ONCE = 512 << 10
 
 T = TypeVar("T")
 
