@@ -410,3 +410,18 @@ def test_a_process_that_runs_out_of_files_refuses_and_recovers(tmp_path: Path) -
         until(served, "room for others")
         assert early.values("t") == [b"x"]
         assert process.is_alive
+
+
+# On the machine itself
+
+
+@pytest.mark.skipif(
+    not hasattr(socket, "TCP_CONGESTION"), reason="this system has one congestion control"
+)
+def test_answers_to_the_same_machine_are_not_paced(moldau_broker: Broker) -> None:
+    with Client(moldau_broker) as client:
+        client.create("t")
+        (connection,) = connections(moldau_broker)
+        sender = connection._transport.get_extra_info("socket")
+        chosen = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        assert chosen.rstrip(b"\0") == b"reno"

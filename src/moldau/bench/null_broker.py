@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 
 from moldau.bench.frames import one_batch
+from moldau.broker.output import send_unpaced
 
 _DROP = bytearray(4 << 20)
 
@@ -84,6 +85,7 @@ class NullBroker:
         while True:
             sock, _ = self._listener.accept()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            send_unpaced(sock)
             threading.Thread(target=self._connection, args=(sock,), daemon=True).start()
 
     def _connection(self, sock: socket.socket) -> None:

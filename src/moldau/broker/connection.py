@@ -17,11 +17,10 @@ import os
 import socket
 from collections import deque
 from collections.abc import Awaitable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.handlers import HANDLERS, Answer, Request, api_versions, fetch, produce
-from moldau.broker.output import Output
+from moldau.broker.output import Output, send_unpaced
 from moldau.broker.response import LongPoll, Response
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.headers import RequestHeader, read_request_header, response_frame
@@ -43,9 +42,6 @@ _MOST_RESPONSES = 4096
 _MOST_HELD = 4 << 20
 # Of bytes that are in the log already, one in so many is counted.
 _WRITTEN_COUNTS = 4
-_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
-# The one algorithm that every Linux has and lets everybody choose.
-_UNPACED = b"reno"
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -104,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         if peer and peer[0] == self._local[0]:
-            _hurry(own)
+            send_unpaced(own)
         self._output = Output(self._loop, own, self._drained, self._send_failed)
         if not self._broker.register(self):
             self.close("there are as many connections as max.connections or the system allow")
@@ -397,14 +393,3 @@ class Connection(asyncio.BufferedProtocol):
     def _send_failed(self, reason: OSError) -> None:
         logger.debug("sending to %s failed: %s", self.peer, reason)
         self.finish()
-
-
-def _hurry(own: socket.socket) -> None:
-    """Has the kernel send to this machine itself as fast as it is read.
-
-    Where BBR is the default, it paces even there: a timer for every 64 KB, which is more than half
-    of what sending costs. Between machines the choice stays the system's.
-    """
-    if _CONGESTION is not None:
-        with suppress(OSError):
-            own.setsockopt(socket.IPPROTO_TCP, _CONGESTION, _UNPACED)
