@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import product
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from moldau.bench.broker import BrokerUnderTest
 from moldau.bench.child import Child
 from moldau.bench.errors import Unavailable
-from moldau.bench.load.spark_jobs import RESULTS, Follow, Followed, Job, Read, Write
+from moldau.bench.load.spark_jobs import RESULTS, Follow, Followed, Job, Read, Result, Write
 from moldau.bench.results import Figure, Row, Target, figure, percentile
 from moldau.bench.tasks import (
     Ages,
@@ -31,7 +32,7 @@ _LABELS = {SMALL: "100 B", LARGE: "1 KiB"}
 _PACKAGES = ("deltalake", "numba", "pyarrow", "pyspark")
 _START_WITHIN_S = 90
 _JOB_WITHIN_S = 600
-_SLOTS = 2
+_SLOTS = {1: "one slot", 2: "two slots"}
 # Half as many tasks again as slots would leave one of them idle in the end.
 _PARTITIONS = 4
 _RATE = 1000
@@ -88,24 +89,23 @@ def _task_memory(bench: Workbench, broker: BrokerUnderTest) -> Row:
 
 def measure_spark(bench: Workbench) -> Iterator[Row]:
     require_spark()
+    contests: dict[tuple[int, int, Result], _Contest] = {}
     with bench.broker() as broker:
-        bench.say("Spark with two slots: starting")
-        with _spark(bench, _SLOTS) as spark:
-            for size in bench.scale.spark_sizes:
-                yield from _against_ceiling(bench, broker, spark, size)
-            yield _sink(bench, broker, spark)
-            yield _latency(bench, broker, spark)
-            yield _latency(bench, broker, spark, to_topic=True)
-            yield _spreads(bench, broker, spark)
-            topic, rows = _filled(
-                bench, broker, bench.scale.spark_bytes // SMALL, SMALL, _PARTITIONS
-            )
-            job = Read(broker.bootstrap, topic, rows, SMALL, _PARTITIONS, "count")
-            two = _with_slots(bench, spark, job, _SLOTS)
-        bench.say("Spark with one slot: starting")
-        with _spark(bench, 1) as spark:
-            one = _with_slots(bench, spark, job, 1)
-        yield _scaling(one, two)
+        topics = {size: _topic_of(bench, broker, size) for size in bench.scale.spark_sizes}
+        for slots, name in _SLOTS.items():
+            bench.say(f"Spark with {name}: starting")
+            with _spark(bench, slots) as spark:
+                for (size, (topic, rows)), result in product(topics.items(), RESULTS):
+                    job = Read(broker.bootstrap, topic, rows, size, _PARTITIONS, result)
+                    contest = _contest(bench, spark, job, slots)
+                    contests[slots, size, result] = contest
+                    yield _row(contest, job, slots)
+                if slots == max(_SLOTS):
+                    yield _sink(bench, broker, spark)
+                    yield _latency(bench, broker, spark)
+                    yield _latency(bench, broker, spark, to_topic=True)
+                    yield _spreads(bench, broker, spark)
+    yield _scaling(contests[1, SMALL, "count"], contests[2, SMALL, "count"])
 
 
 class _Spark:
@@ -145,35 +145,50 @@ def _spark(bench: Workbench, slots: int) -> Iterator[_Spark]:
         child.stop()
 
 
-def _against_ceiling(
-    bench: Workbench, broker: BrokerUnderTest, spark: _Spark, size: int
-) -> Iterator[Row]:
-    topic, rows = _filled(bench, broker, bench.scale.spark_bytes // size, size, _PARTITIONS)
-    for result in RESULTS:
-        title = f"topic to {result}, {_LABELS[size]}"
-        ours: list[RowFlow] = []
-        ceiling: list[RowFlow] = []
-        job = Read(broker.bootstrap, topic, rows, size, _PARTITIONS, result)
-        ready_made = msgspec.structs.replace(job, is_ceiling=True)
-        _warm_up(bench, spark, ready_made, job)
-        for sample in _repeats(bench):
-            bench.say(f"{title}: sample {sample + 1} of {bench.scale.repeats}")
-            ceiling.append(spark.flow(ready_made))
-            ours.append(spark.flow(job))
-        shares = [100 * b.seconds / a.seconds for a, b in zip(ours, ceiling, strict=True)]
-        cpu_shares = [100 * b.cpu_s / a.cpu_s for a, b in zip(ours, ceiling, strict=True)]
-        yield Row(
-            "spark",
-            title,
-            (
-                *_rates(ours, size),
-                figure("ready-made rows", "rows/s", [f.rows / f.seconds for f in ceiling]),
-                figure("share of ready-made", "%", shares, _OF_CEILING),
-                figure("share of ready-made by CPU", "%", cpu_shares),
-                figure("CPU per row", "us", [f.cpu_s * 1e6 / f.rows for f in ours]),
-            ),
-        )
-    broker.delete_topic(topic)
+def _topic_of(bench: Workbench, broker: BrokerUnderTest, size: int) -> tuple[str, int]:
+    return _filled(bench, broker, bench.scale.spark_bytes // size, size, _PARTITIONS)
+
+
+class _Contest(NamedTuple):
+    """The same result from our source and from ready-made rows."""
+
+    ours: list[RowFlow]
+    ready_made: list[RowFlow]
+
+
+def _title(job: Read, slots: int) -> str:
+    return f"topic to {job.into}, {_LABELS[job.size]}, {_SLOTS[slots]}"
+
+
+def _contest(bench: Workbench, spark: _Spark, job: Read, slots: int) -> _Contest:
+    contest = _Contest([], [])
+    ready_made = msgspec.structs.replace(job, is_ceiling=True)
+    _warm_up(bench, spark, ready_made, job)
+    for sample in _repeats(bench):
+        bench.say(f"{_title(job, slots)}: sample {sample + 1} of {bench.scale.repeats}")
+        contest.ready_made.append(spark.flow(ready_made))
+        contest.ours.append(spark.flow(job))
+    return contest
+
+
+def _row(contest: _Contest, job: Read, slots: int) -> Row:
+    ours, ready_made = contest
+    shares = [100 * b.seconds / a.seconds for a, b in zip(ours, ready_made, strict=True)]
+    cpu_shares = [100 * b.cpu_s / a.cpu_s for a, b in zip(ours, ready_made, strict=True)]
+    # Two slots may be all the cores there are. The ceiling then takes the whole machine, and every
+    # bit of work that a source and its broker do besides is missing from it.
+    target = _OF_CEILING if slots == 1 else None
+    return Row(
+        "spark",
+        _title(job, slots),
+        (
+            *_rates(ours, job.size),
+            figure("ready-made rows", "rows/s", [f.rows / f.seconds for f in ready_made]),
+            figure("share of ready-made", "%", shares, target),
+            figure("share of ready-made by CPU", "%", cpu_shares),
+            figure("CPU per row", "us", [f.cpu_s * 1e6 / f.rows for f in ours]),
+        ),
+    )
 
 
 def _sink(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
@@ -253,39 +268,24 @@ def _spreads(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
     return Row("spark", "topic to count, 100 B, by partitions", tuple(rates))
 
 
-class _Rates(NamedTuple):
-    """Rows a second, of our source and of ready-made rows."""
-
-    ours: list[float]
-    ready_made: list[float]
-
-
-def _with_slots(bench: Workbench, spark: _Spark, job: Read, slots: int) -> _Rates:
-    rates = _Rates([], [])
-    works = ((job, rates.ours), (msgspec.structs.replace(job, is_ceiling=True), rates.ready_made))
-    _warm_up(bench, spark, *(work for work, _ in works))
-    for sample in _repeats(bench):
-        bench.say(f"{slots} slots: sample {sample + 1} of {bench.scale.repeats}")
-        for work, found in works:
-            flow = spark.flow(work)
-            found.append(flow.rows / flow.seconds)
-    return rates
-
-
-def _scaling(one: _Rates, two: _Rates) -> Row:
+def _scaling(one: _Contest, two: _Contest) -> Row:
     """What a second slot brings; each number of slots is a Spark of its own."""
 
     def gain(of_one: list[float], of_two: list[float]) -> list[float]:
         return [b / a for a, b in zip(of_one, of_two, strict=True)]
 
+    def rates(flows: list[RowFlow]) -> list[float]:
+        return [flow.rows / flow.seconds for flow in flows]
+
+    ready_made = gain(rates(one.ready_made), rates(two.ready_made))
     return Row(
         "spark",
         "topic to count, 100 B, by slots",
         (
-            figure("one slot", "rows/s", one.ours),
-            figure("two slots", "rows/s", two.ours),
-            figure("two slots to one", "x", gain(one.ours, two.ours)),
-            figure("the same, ready-made rows", "x", gain(one.ready_made, two.ready_made)),
+            figure("one slot", "rows/s", rates(one.ours)),
+            figure("two slots", "rows/s", rates(two.ours)),
+            figure("two slots to one", "x", gain(rates(one.ours), rates(two.ours))),
+            figure("the same, ready-made rows", "x", ready_made),
         ),
     )
 
