@@ -88,6 +88,33 @@ def test_a_bounded_run_writes_all_rows_and_its_last_windows(
     assert len(table(tmp_path / "lake/raw")) == 290
 
 
+def test_a_batch_that_only_the_tables_know_of_is_run_again_and_changes_nothing(
+    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
+) -> None:
+    broker = moldau_session_broker
+    topic = fresh_topic(broker)
+    pipeline = load(tmp_path, broker, topic, SOURCE, COUNTS, RAW, UPSERTED)
+    send(broker, topic, [event(second) for second in range(90)])
+    pipeline.run(once=True, spark=spark)
+    # As if killed between the table's commit of the first batch and Spark's own.
+    for sink in (tmp_path / "checkpoints/test/sinks").iterdir():
+        _forget_batches(sink / "commits", 0)
+        _forget_batches(sink / "offsets", 1)
+
+    send(broker, topic, [event(second) for second in range(90, 200)])
+    done = pipeline.run(once=True, spark=spark)
+    assert done["raw"].written == 110
+    assert len(table(tmp_path / "lake/raw")) == 200
+    assert sum(row["events"] for row in table(tmp_path / "lake/counts")) == 200
+
+
+def _forget_batches(folder: Path, first: int) -> None:
+    for entry in folder.iterdir():
+        if entry.name.isdigit() and int(entry.name) >= first:
+            entry.unlink()
+            entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+
+
 def test_records_that_do_not_parse_become_dead_letters(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
