@@ -298,8 +298,8 @@ def test_a_live_view_on_a_terminal_is_a_table_that_changes(
 
 @pytest.fixture
 def committed(moldau: Run, topic: str, group: str) -> str:
-    """A group that has read ten messages of each partition, written 100 to 10 seconds ago."""
-    messages = [(partition, 100 - 10 * n) for n in range(10) for partition in range(3)]
+    """A group that has read ten messages of each partition, written 1,000 to 100 seconds ago."""
+    messages = [(partition, 1000 - 100 * n) for n in range(10) for partition in range(3)]
     moldau("produce", topic, "--json", *QUICKLY, typed=stamped(messages))
     take(moldau, topic, group, "--max", "30")
     return group
@@ -316,7 +316,7 @@ def test_a_reset_moves_a_group(moldau: Run, topic: str, committed: str) -> None:
         (("--to", "2000-01-01"), [0, 0, 0]),
         (("--to", "2100-01-01T00:00Z"), [10, 10, 10]),
         (("--to", "2", "--topic", topic, "--partition", "1"), [10, 2, 10]),
-        (("--to", "45s"), [6, 6, 6]),
+        (("--to", "450s"), [6, 6, 6]),
         (("--to", "latest"), [10, 10, 10]),
     ]
     before = [10, 10, 10]
