@@ -153,7 +153,7 @@ class Writer(Background):
             if error is not None:
                 self._ledger.on_problem(f"{place}: {label} failed: {error}")
             else:
-                self._ledger.on_acknowledged(place, label, int(message.offset() or 0))
+                self._ledger.on_acknowledged(place, label, message.offset())
 
         self._producer.produce(
             place.topic, payload(label), partition=place.partition, on_delivery=delivered

@@ -68,7 +68,7 @@ class _Known:
 
     at: dict[int, Label] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    acknowledged: dict[Label, int] = field(default_factory=dict)
+    acknowledged: dict[Label, int | None] = field(default_factory=dict)
     seen: dict[int, Label] = field(default_factory=dict)
     where: dict[Label, int] = field(default_factory=dict)
 
@@ -84,11 +84,14 @@ class Ledger:
         self._known: defaultdict[Place, _Known] = defaultdict(_Known)
         self.problems: list[str] = []
 
-    def on_acknowledged(self, place: Place, label: Label, offset: int) -> None:
+    def on_acknowledged(self, place: Place, label: Label, offset: int | None) -> None:
+        """Without an offset when librdkafka knows none: it lost the answer, and takes that to a
+        later message for an answer to this one as well."""
         with self._lock:
             known = self._known[place]
             known.acknowledged[label] = offset
-            self._learn(place, offset, label, "was acknowledged")
+            if offset is not None:
+                self._learn(place, offset, label, "was acknowledged")
 
     def on_seen(self, place: Place, offset: int, label: Label) -> None:
         with self._lock:
@@ -111,7 +114,8 @@ class Ledger:
     def end_of_acknowledged(self, place: Place) -> int:
         """The offset after the last that was acknowledged."""
         with self._lock:
-            return max(self._known[place].acknowledged.values(), default=-1) + 1
+            offsets = self._known[place].acknowledged.values()
+            return max((offset for offset in offsets if offset is not None), default=-1) + 1
 
     def check(self) -> None:
         """Wrong if anything has gone wrong so far."""
@@ -124,10 +128,11 @@ class Ledger:
         self.check()
         with self._lock:
             known = self._known[place]
+            where = {label: offset for offset, label in found.items()}
             lost = {
                 label: offset
                 for label, offset in known.acknowledged.items()
-                if found.get(offset) != label
+                if label not in where or offset not in (None, where[label])
             }
             if lost:
                 raise Wrong(f"{place}: acknowledged and lost: {_some(lost)}")
@@ -162,6 +167,6 @@ def check_order(place: Place, found: dict[int, Label]) -> None:
         newest[producer] = number
 
 
-def _some(items: dict[object, object] | dict[Label, int] | dict[int, Label]) -> str:
+def _some(items: dict[Label, int | None] | dict[int, Label]) -> str:
     shown = ", ".join(f"{key}: {value}" for key, value in list(items.items())[:_MOST_SHOWN])
     return shown if len(items) <= _MOST_SHOWN else f"{shown} and {len(items) - _MOST_SHOWN} more"

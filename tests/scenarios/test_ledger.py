@@ -50,6 +50,14 @@ def test_an_acknowledged_message_at_another_offset_is_lost() -> None:
         ledger.check_all(PLACE, found(0, 1, 2))
 
 
+def test_a_message_acknowledged_without_an_offset_may_be_anywhere_but_not_nowhere() -> None:
+    ledger = ledger_of(0)
+    ledger.on_acknowledged(PLACE, label(2), None)
+    ledger.check_all(PLACE, found(0, 1, 2))
+    with pytest.raises(Wrong, match="acknowledged and lost: message 2"):
+        ledger.check_all(PLACE, found(0, 1))
+
+
 def test_what_a_reader_saw_must_not_vanish() -> None:
     ledger = ledger_of(0)
     ledger.on_seen(PLACE, 1, label(1))

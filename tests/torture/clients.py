@@ -81,7 +81,7 @@ class Sender:
                 self._problems.append(Wrong(f"{place}: message {number} failed: {error}"))
                 return
             try:
-                ledger.on_acknowledged(number, message.offset() or 0)
+                ledger.on_acknowledged(number, message.offset())
             except Wrong as problem:
                 self._problems.append(problem)
 
