@@ -175,16 +175,13 @@ def _row(contest: _Contest, job: Read, slots: int) -> Row:
     ours, ready_made = contest
     shares = [100 * b.seconds / a.seconds for a, b in zip(ours, ready_made, strict=True)]
     cpu_shares = [100 * b.cpu_s / a.cpu_s for a, b in zip(ours, ready_made, strict=True)]
-    # Two slots may be all the cores there are. The ceiling then takes the whole machine, and every
-    # bit of work that a source and its broker do besides is missing from it.
-    target = _OF_CEILING if slots == 1 else None
     return Row(
         "spark",
         _title(job, slots),
         (
             *_rates(ours, job.size),
             figure("ready-made rows", "rows/s", [f.rows / f.seconds for f in ready_made]),
-            figure("share of ready-made", "%", shares, target),
+            figure("share of ready-made", "%", shares, _OF_CEILING),
             figure("share of ready-made by CPU", "%", cpu_shares),
             figure("CPU per row", "us", [f.cpu_s * 1e6 / f.rows for f in ours]),
         ),
