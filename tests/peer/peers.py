@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from moldau.peer.fetch_stream import FetchStream
+
 
 @contextmanager
 def listener(serve: Callable[[socket.socket], None]) -> Iterator[tuple[str, int]]:
@@ -36,3 +38,10 @@ def read_frame(connection: socket.socket) -> bytes:
     """One request, without its size."""
     size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
     return connection.recv(size, socket.MSG_WAITALL)
+
+
+def taken(stream: FetchStream) -> memoryview:
+    """All the records of an answer."""
+    records = memoryview(bytearray(stream.left))
+    stream.fill(records)
+    return records

@@ -19,7 +19,7 @@ from moldau.records.batch import batches
 from moldau.testing import Broker
 from moldau.wire.apis import Api
 from tests.broker.asking import Asker
-from tests.peer.peers import listener, read_frame
+from tests.peer.peers import listener, read_frame, taken
 
 QUICK = PeerSettings(
     retry_within_s=10, reach_within_s=0.5, request_timeout_s=5, unknown_topic_within_s=0.2
@@ -78,12 +78,12 @@ def test_fetching_goes_on_after_a_restart_of_the_broker(
     moldau_broker.create_topic("orders")
     produce(moldau_broker, "orders", 10)
     fetcher = PartitionFetcher(cluster, "orders", 0)
-    assert last_offset(fetcher.fetch(0).records) == 9
+    assert last_offset(taken(fetcher.fetch(0))) == 9
     fetcher.ask_ahead(5)
     moldau_broker.stop()
     restart = threading.Timer(0.3, moldau_broker.start)
     restart.start()
-    assert last_offset(fetcher.fetch(5).records) == 9
+    assert last_offset(taken(fetcher.fetch(5))) == 9
     restart.join()
     fetcher.close()
 
@@ -97,7 +97,7 @@ def test_a_fetch_asked_ahead_of_another_place_is_not_mistaken(
     fetcher = PartitionFetcher(cluster, "orders", 0, settings=FetchSettings(max_bytes=1))
     fetcher.fetch(0)
     fetcher.ask_ahead(0)
-    (_, header), *_ = batches(fetcher.fetch(19).records)
+    (_, header), *_ = batches(taken(fetcher.fetch(19)))
     assert header.base_offset <= 19 <= header.last_offset
 
 
@@ -116,7 +116,7 @@ def test_an_offset_that_retention_took_comes_with_what_is_there(
     assert (gap.offset, gap.log_start, gap.log_end) == (2, 6, 10)
     with pytest.raises(OffsetOutOfRange):
         fetcher.fetch(11)
-    assert last_offset(fetcher.fetch(6).records) == 9
+    assert last_offset(taken(fetcher.fetch(6))) == 9
 
 
 def test_a_topic_that_was_created_again_is_not_taken_for_the_old_one(
@@ -126,7 +126,7 @@ def test_a_topic_that_was_created_again_is_not_taken_for_the_old_one(
     produce(moldau_broker, "orders", 3)
     old_id = cluster.metadata(["orders"]).topics["orders"].id
     fetcher = PartitionFetcher(cluster, "orders", 0, old_id)
-    assert last_offset(fetcher.fetch(0).records) == 2
+    assert last_offset(taken(fetcher.fetch(0))) == 2
     with Asker(moldau_broker) as asker:
         asker.ask(Api.DELETE_TOPICS, topics=[{"name": "orders"}])
     moldau_broker.create_topic("orders")

@@ -12,6 +12,7 @@ from moldau.peer.fetcher import PartitionFetcher
 from moldau.peer.retries import PeerSettings
 from moldau.records.batch import batches
 from moldau.records.record import records_of
+from tests.peer.peers import taken
 
 RECORDS = 40
 
@@ -42,7 +43,7 @@ def test_records_are_read_from_their_leaders(mock_cluster: list[tuple[str, int]]
             fetcher = PartitionFetcher(cluster, *key, topic.id)
             position = starts[key].offset
             while position < ends[key].offset:
-                records = fetcher.fetch(position).records
+                records = taken(fetcher.fetch(position))
                 for at, header in batches(records):
                     position = header.last_offset + 1
                     values += [int(record.value or b"") for record in records_of(records, at)]

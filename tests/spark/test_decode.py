@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from moldau.records.compression import Codec
 from moldau.records.record import Record, assemble, build_batch, build_end_marker, records_of
 from moldau.spark import kernels
 from moldau.spark.arrow import arrow_schema
-from moldau.spark.decode import Decoder, scan
+from moldau.spark.decode import Aborted, Decoder, Scan, scan
 from moldau.spark.names import ALL, WITHOUT_HEADERS
 from tests.spark.batches import as_row, record_lists, select
 
@@ -29,14 +30,27 @@ def decoded(
     aborted: tuple[tuple[int, int], ...] = (),
     **options: Any,
 ) -> list[dict[str, Any]]:
+    """The rows, which are the same whether values are copied or moved within the buffer."""
     decoder = Decoder(columns, "orders", 3, **options)
-    rows: list[dict[str, Any]] = []
-    for batch in decoder.decode(scan(memoryview(data)), first, until, aborted):
-        batch.validate(full=True)
-        assert batch.num_rows
-        assert batch.schema == arrow_schema(columns)
-        rows += batch.to_pylist()
-    return rows
+
+    def rows_of(found: Scan) -> list[dict[str, Any]]:
+        batches = list(decoder.decode(found, first, until, Aborted(aborted)))
+        for batch in batches:
+            batch.validate(full=True)
+            assert batch.num_rows
+            assert batch.schema == arrow_schema(columns)
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    kept = bytes(data)
+    try:
+        copied = rows_of(scan(memoryview(kept)))
+    except BatchError as problem:
+        with pytest.raises(type(problem), match=re.escape(str(problem))):
+            rows_of(scan(memoryview(bytearray(data)), is_scratch=True))
+        raise
+    assert kept == data
+    assert rows_of(scan(memoryview(bytearray(data)), is_scratch=True)) == copied
+    return copied
 
 
 @given(

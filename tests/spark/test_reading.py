@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from moldau.peer.errors import OffsetOutOfRange
+from moldau.peer.fetch_stream import FetchStream
 from moldau.peer.fetching import FetchedPartition
 from moldau.records.batch import CorruptBatch
 from moldau.records.record import Record, build_batch
@@ -29,6 +30,10 @@ def offsets(batches: Iterator[Any]) -> list[int]:
     return [offset for batch in batches for offset in batch["offset"].to_pylist()]
 
 
+def no_more(room: memoryview) -> None:
+    raise AssertionError(f"{len(room)} bytes more than there are")
+
+
 class Script:
     """Stands in for the fetcher: what is told for each offset, and what was asked."""
 
@@ -40,15 +45,16 @@ class Script:
     def ask_ahead(self, offset: int) -> None:
         pass
 
-    def fetch(self, offset: int) -> FetchedPartition:
+    def fetch(self, offset: int) -> FetchStream:
         self.asked.append(offset)
         answer = self.answers.get(offset, b"")
         if isinstance(answer, Exception):
             raise answer
         end = self.high_watermark
-        return FetchedPartition(
-            "orders", 0, 0, end, end, 0, [], memoryview(answer), None, None
+        partition = FetchedPartition(
+            "orders", 0, 0, end, end, 0, [], memoryview(b""), None, None
         )  # fmt: skip
+        return FetchStream(partition, len(answer), memoryview(answer), no_more, lambda: None)
 
 
 def read_script(script: Script, start: int, end: int, **more: str) -> list[int]:

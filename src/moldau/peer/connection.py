@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from moldau.peer.dialogue import Asked, Dialogue
-from moldau.peer.errors import ConnectionLost, MalformedAnswer
-from moldau.peer.fetching import FetchAnswer, FetchQuestion
+from moldau.peer.errors import ConnectionLost, MalformedAnswer, Refused
+from moldau.peer.fetch_stream import FetchStream
+from moldau.peer.fetching import FetchQuestion
 from moldau.wire.apis import Api
 from moldau.wire.messages import Values
 from moldau.wire.primitives import INT32
@@ -17,6 +19,10 @@ from moldau.wire.primitives import INT32
 # A peer that claims a huge answer costs us memory only as fast as it sends.
 FIRST_BUFFER = 1 << 20
 LARGEST_FRAME = 1 << 30
+# What stands before the records of a fetch, and more, unless many transactions were aborted.
+_BEGINNING = 4096
+# The usual size of a fetch.
+_WINDOW = 8 << 20
 
 T = TypeVar("T")
 
@@ -49,6 +55,7 @@ class Connection:
             raise ConnectionLost(self.address, _reason(reason)) from None
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _widen(self._socket)
             self._greet()
         except BaseException:
             self.close()
@@ -89,11 +96,33 @@ class Connection:
         self._send(frame)
         return asked
 
-    def receive_fetch(self, asked: Asked) -> FetchAnswer:
-        return self._understood(self._dialogue.fetched, asked)
+    def receive_fetch(self, asked: Asked) -> FetchStream:
+        """The answer, of which the records are still to be taken; before anything else is asked.
 
-    def fetch(self, question: FetchQuestion) -> FetchAnswer:
-        return self.receive_fetch(self.send_fetch(question))
+        Refused when the broker answers for no partition at all.
+        """
+        size = self._begin()
+        start = bytearray(min(size, _BEGINNING))
+        self._take(memoryview(start))
+        try:
+            while (begun := self._dialogue.fetch_begun(asked, memoryview(start), size)) is None:
+                start = self._grown(start, size)
+        except MalformedAnswer:
+            self.close()
+            raise
+        first = memoryview(start)[begun.records_at :]
+        records, after = first[: begun.records_size], first[begun.records_size :]
+        to_come = size - begun.records_at - begun.records_size - len(after)
+
+        def finish() -> None:
+            if to_come:
+                self._take(memoryview(bytearray(to_come)))
+            self.unanswered -= 1
+
+        if begun.partition is None:
+            finish()
+            raise Refused(begun.error, f"fetch from {self.address}")
+        return FetchStream(begun.partition, begun.records_size, records, self._take, finish)
 
     def _understood(self, understand: Callable[[Asked, memoryview], T], asked: Asked) -> T:
         frame = self._receive()
@@ -113,23 +142,7 @@ class Connection:
         self.unanswered += 1
 
     def _receive(self) -> memoryview:
-        deadline = time.monotonic() + self._timeout_s
-        try:
-            self._fill(4, deadline)
-            (size,) = INT32.unpack_from(self._buffer)
-            if not 4 <= size <= LARGEST_FRAME:
-                raise MalformedAnswer(self.address, f"an answer of {size} bytes")
-            self._fill(size, deadline)
-        except OSError as reason:
-            self.close()
-            raise ConnectionLost(self.address, _reason(reason)) from None
-        except ConnectionLost:
-            self.close()
-            raise
-        self.unanswered -= 1
-        return memoryview(self._buffer)[:size]
-
-    def _fill(self, size: int, deadline: float) -> None:
+        size = self._begin()
         filled = 0
         while filled < size:
             if filled == len(self._buffer):
@@ -137,18 +150,63 @@ class Connection:
                 larger = bytearray(min(size, 2 * len(self._buffer)))
                 larger[:filled] = self._buffer[:filled]
                 self._buffer = larger
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._socket.settimeout(left)
-            room = min(size, len(self._buffer)) - filled
-            with memoryview(self._buffer) as view:
-                got = self._socket.recv_into(view[filled:], room)
-            if got == 0:
-                raise ConnectionLost(self.address, "the broker closed the connection")
-            filled += got
-            # A slow answer that keeps coming is not a dead one.
-            deadline = max(deadline, time.monotonic() + self._timeout_s / 2)
+            end = min(size, len(self._buffer))
+            self._take(memoryview(self._buffer)[filled:end])
+            filled = end
+        self.unanswered -= 1
+        return memoryview(self._buffer)[:size]
+
+    def _grown(self, start: bytearray, size: int) -> bytearray:
+        """The same with more of the answer, of which there are `size` bytes."""
+        more = bytearray(min(size, 8 * len(start)))
+        more[: len(start)] = start
+        self._take(memoryview(more)[len(start) :])
+        return more
+
+    def _begin(self) -> int:
+        """The size of the answer that comes next."""
+        prefix = bytearray(4)
+        self._take(memoryview(prefix))
+        (size,) = INT32.unpack(prefix)
+        if not 4 <= size <= LARGEST_FRAME:
+            self.close()
+            raise MalformedAnswer(self.address, f"an answer of {size} bytes")
+        return int(size)
+
+    def _take(self, room: memoryview) -> None:
+        """Fill `room` with what comes next."""
+        deadline = time.monotonic() + self._timeout_s
+        filled = 0
+        try:
+            while filled < len(room):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                self._socket.settimeout(left)
+                got = self._socket.recv_into(room[filled:])
+                if got == 0:
+                    raise ConnectionLost(self.address, "the broker closed the connection")
+                filled += got
+                # A slow answer that keeps coming is not a dead one.
+                deadline = max(deadline, time.monotonic() + self._timeout_s / 2)
+        except OSError as reason:
+            self.close()
+            raise ConnectionLost(self.address, _reason(reason)) from None
+        except ConnectionLost:
+            self.close()
+            raise
+
+
+def _widen(connected: socket.socket) -> None:
+    """Has the kernel take a whole fetch at once, while we are busy with the last one.
+
+    It finds the size of its buffer by how fast we read, and the broker stops and goes meanwhile.
+    Waiting for that many bytes makes room for them, where SO_RCVBUF would set a limit; no memory is
+    taken before they come. Only a hint: the system's limits hold.
+    """
+    with suppress(OSError):
+        for size in (_WINDOW, 1):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
 
 def _reason(problem: OSError) -> str:

@@ -13,7 +13,14 @@ from struct import error
 from typing import Any, NamedTuple
 
 from moldau.peer.errors import MalformedAnswer, Refused, UnsupportedByBroker
-from moldau.peer.fetching import FetchAnswer, FetchQuestion, decode_fetch, encode_fetch
+from moldau.peer.fetching import (
+    Beginning,
+    FetchAnswer,
+    FetchQuestion,
+    decode_beginning,
+    decode_fetch,
+    encode_fetch,
+)
 from moldau.wire.apis import VERSIONS, Api, is_flexible
 from moldau.wire.errors import Error
 from moldau.wire.headers import request_frame
@@ -112,6 +119,21 @@ class Dialogue:
             return decode_fetch(asked.version, body)
         except MalformedRequest as reason:
             raise MalformedAnswer(self.address, f"not an answer to Fetch: {reason}") from None
+
+    def fetch_begun(self, asked: Asked, start: memoryview, size: int) -> Beginning | None:
+        """What the first bytes of an answer of `size` say, with positions in it; None: too few."""
+        body = self._body(asked, start)
+        before = len(start) - len(body)
+        try:
+            begun = decode_beginning(asked.version, body)
+            end = before + begun.records_at + begun.records_size
+            if end > size:
+                raise MalformedRequest(f"{begun.records_size} bytes of records reach beyond it")
+        except MalformedRequest as reason:
+            if len(start) < size:
+                return None
+            raise MalformedAnswer(self.address, f"not an answer to Fetch: {reason}") from None
+        return begun._replace(records_at=before + begun.records_at)
 
     def _framed(self, api: int, version: int, body: bytes) -> tuple[Asked, bytes]:
         self._next_id = (self._next_id + 1) & 0x7FFF_FFFF

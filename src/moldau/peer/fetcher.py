@@ -18,7 +18,8 @@ from moldau.peer.errors import (
     UnknownTopic,
     Unreachable,
 )
-from moldau.peer.fetching import FetchedPartition, FetchQuestion, Wanted
+from moldau.peer.fetch_stream import FetchStream
+from moldau.peer.fetching import FetchQuestion, Wanted
 from moldau.peer.retries import attempts
 from moldau.wire.errors import Error
 
@@ -37,7 +38,7 @@ class PartitionFetcher:
     """Fetches of one partition. With a `topic_id`, a recreated topic is TopicRecreated.
 
     `ask_ahead` sends the next fetch before the last answer is worked through, so that broker and
-    caller work at the same time. The records of an answer are valid until the next `fetch`.
+    caller work at the same time. All records of an answer are taken before the next is asked for.
     """
 
     def __init__(
@@ -66,30 +67,32 @@ class PartitionFetcher:
 
     def ask_ahead(self, offset: int) -> None:
         """Send the fetch at `offset` now; a failure shows in the `fetch` that follows."""
-        if self._ahead is None and self._leader is not None:
+        if self._leader is not None and not self._leader.unanswered:
             try:
                 self._ahead = (offset, self._send(self._leader, offset))
             except ConnectionLost:
                 self.close()
 
-    def fetch(self, offset: int) -> FetchedPartition:
+    def fetch(self, offset: int) -> FetchStream:
         """What the leader has from `offset` on; no records when none came in `max_wait_ms`.
 
         Raises OffsetOutOfRange, TopicRecreated, UnknownTopic, or what was wrong last when it
-        could not be had within `retry_within_s`.
+        could not be had within `retry_within_s`. ConnectionLost while records are taken is the
+        caller's, who knows how far they came.
         """
         tries = attempts(self._cluster.settings)
         while True:
             last: PeerError
             try:
-                fetched = self._fetch_once(offset)
-                if fetched.error == Error.NONE:
-                    return fetched
+                stream = self._fetch_once(offset)
+                code = stream.partition.error
+                if code == Error.NONE:
+                    return stream
                 self.close()
-                if fetched.error == Error.OFFSET_OUT_OF_RANGE:
+                if code == Error.OFFSET_OUT_OF_RANGE:
                     self._check_range(offset)
-                last = Refused(fetched.error, f"fetch of {self.topic}-{self.partition}")
-                if fetched.error not in RETRIABLE | {Error.OFFSET_OUT_OF_RANGE}:
+                last = Refused(code, f"fetch of {self.topic}-{self.partition}")
+                if code not in RETRIABLE | {Error.OFFSET_OUT_OF_RANGE}:
                     raise last
             except (ConnectionLost, Unreachable) as problem:
                 self.close()
@@ -106,20 +109,17 @@ class PartitionFetcher:
                     raise Unreachable(last.tried, tries.within_s)
                 raise last
 
-    def _fetch_once(self, offset: int) -> FetchedPartition:
-        if self._ahead is not None and self._ahead[0] != offset:
+    def _fetch_once(self, offset: int) -> FetchStream:
+        ahead = self._ahead is not None and self._ahead[0] == offset
+        if self._leader is not None and self._leader.unanswered != ahead:
+            # An answer that nobody wants any more, or wants the rest of.
             self.close()
         connection = self._leader or self._find_leader()
         if self._ahead is not None:
             asked, self._ahead = self._ahead[1], None
         else:
             asked = self._send(connection, offset)
-        answer = connection.receive_fetch(asked)
-        if answer.error != Error.NONE:
-            raise Refused(answer.error, f"fetch from {connection.address}")
-        if len(answer.partitions) != 1:
-            raise ConnectionLost(connection.address, "it answered for other partitions")
-        return answer.partitions[0]
+        return connection.receive_fetch(asked)
 
     def _send(self, connection: Connection, offset: int) -> Asked:
         settings = self.settings

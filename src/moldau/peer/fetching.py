@@ -93,6 +93,19 @@ class FetchAnswer(NamedTuple):
     session_id: int = 0
 
 
+class Beginning(NamedTuple):
+    """What stands before the records in an answer for one partition.
+
+    `partition` has no records, and is None when an `error` concerns the request as such; they are
+    `records_size` bytes from `records_at` on.
+    """
+
+    error: int
+    partition: FetchedPartition | None
+    records_at: int
+    records_size: int
+
+
 class _Layout:
     """What one version of Fetch has and lacks."""
 
@@ -179,24 +192,24 @@ def decode_fetch(version: int, body: memoryview) -> FetchAnswer:
         raise MalformedRequest("it ends too early") from None
 
 
+def decode_beginning(version: int, body: memoryview) -> Beginning:
+    """What an answer says before the records, of which `body` need not have any.
+
+    MalformedRequest where it is not the answer for one partition, or has not come that far.
+    """
+    try:
+        return _decode_beginning(_layout(version), body)
+    except (error, IndexError):
+        raise MalformedRequest("it ends too early") from None
+
+
 def _decode(layout: _Layout, body: memoryview) -> FetchAnswer:
     compact = layout.flexible
-    (throttle_ms,) = INT32.unpack_from(body)
-    position, code, session_id = 4, 0, 0
-    if layout.has_sessions:
-        code, session_id = _ERROR_AND_SESSION.unpack_from(body, 4)
-        position = 10
+    throttle_ms, code, session_id, position = _decode_top(layout, body)
     found: list[FetchedPartition] = []
     topics, position = read_count(body, position, compact)
     for _ in range(topics):
-        key: TopicKey
-        if layout.by_id:
-            if position + 16 > len(body):
-                raise MalformedRequest("it ends inside a topic id")
-            key, position = UUID(bytes=bytes(body[position : position + 16])), position + 16
-        else:
-            name, position = read_string(body, position, compact)
-            key = name or ""
+        key, position = _decode_topic(layout, body, position)
         partitions, position = read_count(body, position, compact)
         for _ in range(partitions):
             partition, position = _decode_partition(layout, key, body, position)
@@ -206,9 +219,42 @@ def _decode(layout: _Layout, body: memoryview) -> FetchAnswer:
     return FetchAnswer(throttle_ms, code, found, session_id)
 
 
-def _decode_partition(
+def _decode_beginning(layout: _Layout, body: memoryview) -> Beginning:
+    _, code, _, position = _decode_top(layout, body)
+    if code:
+        return Beginning(code, None, position, 0)
+    topics, position = read_count(body, position, layout.flexible)
+    if topics != 1:
+        raise MalformedRequest(f"it is for {topics} topics instead of one")
+    key, position = _decode_topic(layout, body, position)
+    partitions, position = read_count(body, position, layout.flexible)
+    if partitions != 1:
+        raise MalformedRequest(f"it is for {partitions} partitions instead of one")
+    partition, size, position = _decode_result(layout, key, body, position)
+    return Beginning(code, partition, position, size)
+
+
+def _decode_top(layout: _Layout, body: memoryview) -> tuple[int, int, int, int]:
+    (throttle_ms,) = INT32.unpack_from(body)
+    if not layout.has_sessions:
+        return throttle_ms, 0, 0, 4
+    code, session_id = _ERROR_AND_SESSION.unpack_from(body, 4)
+    return throttle_ms, code, session_id, 10
+
+
+def _decode_topic(layout: _Layout, body: memoryview, position: int) -> tuple[TopicKey, int]:
+    if not layout.by_id:
+        name, position = read_string(body, position, layout.flexible)
+        return name or "", position
+    if position + 16 > len(body):
+        raise MalformedRequest("it ends inside a topic id")
+    return UUID(bytes=bytes(body[position : position + 16])), position + 16
+
+
+def _decode_result(
     layout: _Layout, key: TopicKey, body: memoryview, position: int
-) -> tuple[FetchedPartition, int]:
+) -> tuple[FetchedPartition, int, int]:
+    """A partition without its records, their size, and where they begin."""
     compact = layout.flexible
     index, code, high_watermark, last_stable, *rest = layout.result.unpack_from(body, position)
     position += layout.result.size
@@ -222,19 +268,25 @@ def _decode_partition(
     if layout.has_rack:
         position += 4
     size, position = _records_size(body, position, compact)
+    log_start = rest[0] if rest else -1
+    fetched = FetchedPartition(
+        key, index, code, high_watermark, last_stable, log_start, aborted, body[:0], None, None
+    )
+    return fetched, size, position
+
+
+def _decode_partition(
+    layout: _Layout, key: TopicKey, body: memoryview, position: int
+) -> tuple[FetchedPartition, int]:
+    fetched, size, position = _decode_result(layout, key, body, position)
     end = position + size
     if end > len(body):
         raise MalformedRequest(f"{size} bytes of records reach beyond it")
     records, position = body[position:end], end
     diverging = leader = None
-    if compact:
+    if layout.flexible:
         diverging, leader, position = _read_tags(body, position)
-    log_start = rest[0] if rest else -1
-    fetched = FetchedPartition(
-        key, index, code, high_watermark, last_stable, log_start, aborted, records,
-        diverging, leader,
-    )  # fmt: skip
-    return fetched, position
+    return fetched._replace(records=records, diverging=diverging, leader=leader), position
 
 
 def _records_size(body: memoryview, position: int, compact: bool) -> tuple[int, int]:

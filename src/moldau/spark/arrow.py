@@ -50,9 +50,12 @@ def _room(count: int, dtype: type[np.generic]) -> tuple[pa.Buffer, NDArray[Any]]
 class _Binary:
     """A column of bytes that is being filled: Arrow's offsets, its data, and what is not null."""
 
-    def __init__(self, rows: int, size: int) -> None:
+    def __init__(self, rows: int, size: int, place: Bytes | None = None) -> None:
         self.ends_buffer, self.ends = _room(rows + 1, np.int32)
-        self.data_buffer, self.data = _room(size, np.uint8)
+        if place is None:
+            self.data_buffer, self.data = _room(size, np.uint8)
+        else:
+            self.data_buffer, self.data = pa.py_buffer(place), place
         self.there: Bytes = np.empty(rows, np.uint8)
         self.ends[0] = 0
 
@@ -88,8 +91,12 @@ class Columns:
     def bad_section(self) -> int:
         return int(self._cursor[kernels.BAD_SECTION])
 
-    def begin(self, rows: int, size: int) -> None:
-        """Make room for that many rows out of that many bytes of records."""
+    def begin(self, rows: int, size: int, place: Bytes | None = None) -> None:
+        """Make room for that many rows out of that many bytes of records.
+
+        Values are moved to `place`, if there is one: the very memory in which the sections to be
+        appended lie. They only ever move towards its start, over what has been read already.
+        """
         if size > MOST_BYTES:
             raise OverflowError(f"{size} bytes of records do not fit one Arrow batch")
         self._cursor[:] = 0
@@ -97,7 +104,7 @@ class Columns:
         self._times_buffer, self._times = _room(rows, np.int64)
         self._types_buffer, self._types = _room(rows, np.int32)
         self._key = _Binary(rows, size) if "key" in self._names else None
-        self._value = _Binary(rows, size) if "value" in self._names else None
+        self._value = _Binary(rows, size, place) if "value" in self._names else None
         self._lists: _Binary | None = None
         if HEADERS in self._names:
             self._lists = _Binary(rows, 0)

@@ -27,7 +27,7 @@ from moldau.spark.arrow import Columns
 from moldau.spark.kernels import Bytes, Ints
 
 # Small enough for the processor's cache, large enough to spread the cost of a batch.
-TARGET_BYTES = 4 << 20
+TARGET_BYTES = 1 << 20
 
 _WRONG = {
     kernels.BAD_MAGIC: "a batch is not in the format v2 (magic 2)",
@@ -42,10 +42,22 @@ _WRONG = {
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The whole batches of a buffer: where they lie and what their headers say."""
+    """The whole batches of a buffer: where they lie and what their headers say.
+
+    Of a buffer that `is_scratch`, decoding may leave something else behind.
+    """
 
     buffer: memoryview
     table: Ints
+    is_scratch: bool = False
+
+    @property
+    def size(self) -> int:
+        """Where the last whole batch ends."""
+        if not len(self.table):
+            return 0
+        last = self.table[-1]
+        return int(last[kernels.POSITION]) + int(last[kernels.SIZE])
 
     @property
     def next_offset(self) -> int | None:
@@ -56,7 +68,7 @@ class Scan:
         return int(last[kernels.BASE_OFFSET]) + int(last[kernels.LAST_DELTA]) + 1
 
 
-def scan(buffer: memoryview) -> Scan:
+def scan(buffer: memoryview, is_scratch: bool = False) -> Scan:
     """Finds the batches; one that is cut short at the end, as brokers may send it, is left out.
 
     InvalidRecord or CorruptBatch when something else than batches lies there.
@@ -68,27 +80,48 @@ def scan(buffer: memoryview) -> Scan:
         raise InvalidRecord(_WRONG[status])
     if status != kernels.OK or (table[:, kernels.LAST_DELTA] < 0).any():
         raise CorruptBatch(_WRONG[kernels.BAD_LENGTH])
-    return Scan(buffer, table)
+    return Scan(buffer, table, is_scratch)
 
 
 def _array(buffer: bytes | bytearray | memoryview) -> Bytes:
     return np.frombuffer(buffer, np.uint8) if len(buffer) else np.empty(0, np.uint8)
 
 
+class Aborted:
+    """Whose batches are those of aborted transactions, going along the records of one answer."""
+
+    def __init__(self, transactions: Sequence[tuple[int, int]] = ()) -> None:
+        """(producer id, first offset) of each that was aborted, as the broker says."""
+        self._pending = sorted(transactions, key=lambda entry: entry[1], reverse=True)
+        self._open: set[int] = set()
+
+    def go_to(self, offset: int) -> None:
+        while self._pending and self._pending[-1][1] <= offset:
+            self._open.add(self._pending.pop()[0])
+
+    def has(self, producer: int) -> bool:
+        return producer in self._open
+
+    def end(self, producer: int) -> None:
+        self._open.discard(producer)
+
+
 @dataclass(slots=True)
 class _Run:
-    """Sections that lie in one buffer."""
+    """Sections that lie in one buffer, that of an answer or one of what was packed in it."""
 
     buffer: Bytes
     sections: list[tuple[int, ...]]
+    is_unpacked: bool = False
 
 
 class Decoder:
     """Makes Arrow batches of `columns` (in that order) from one partition's record batches.
 
-    Control batches are left out, and so are the batches of aborted transactions when a list of
-    those is given. Batches end where about `target_bytes` are full, so memory does not depend on
-    how much is read; a single record batch is never split.
+    Control batches are left out, and so are those of aborted transactions when they are told.
+    Batches end where about `target_bytes` are full, so memory does not depend on how much is read;
+    a single record batch is never split. Of records that lie in scratch memory, the values are not
+    copied to a column but moved together where they are.
     """
 
     def __init__(
@@ -108,9 +141,11 @@ class Decoder:
         self._name = f"{topic}-{partition}"
 
     def decode(
-        self, scan: Scan, first: int, until: int, aborted: Sequence[tuple[int, int]] = ()
+        self, scan: Scan, first: int, until: int, aborted: Aborted | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The records with `first <= offset < until`; an empty Arrow batch is not yielded."""
+        aborted = aborted or Aborted()
+        scratch = scan.is_scratch
         array = _array(scan.buffer)
         runs: list[_Run] = []
         size = rows = 0
@@ -123,7 +158,7 @@ class Decoder:
             else:
                 section_bytes = scan.buffer[position + HEADER_SIZE : position + length]
                 body = _array(decompress(Codec.of(codec), section_bytes, self._max_decompressed))
-                runs.append(_Run(body, []))
+                runs.append(_Run(body, [], is_unpacked=True))
                 start, end = 0, len(body)
             if count * SMALLEST_RECORD > end - start:
                 raise self._wrong(f"{count} records cannot lie in {end - start} bytes", section[0])
@@ -131,24 +166,21 @@ class Decoder:
             size += end - start
             rows += count
             if size >= self._target_bytes:
-                yield from self._flush(runs, rows, size, first, until)
+                yield from self._flush(runs, rows, size, first, until, scratch)
                 runs, size, rows = [], 0, 0
-        yield from self._flush(runs, rows, size, first, until)
+        yield from self._flush(runs, rows, size, first, until, scratch)
 
     def _data_batches(
-        self, scan: Scan, first: int, until: int, aborted: Sequence[tuple[int, int]]
+        self, scan: Scan, first: int, until: int, aborted: Aborted
     ) -> Iterator[tuple[int, int, int, tuple[int, ...]]]:
         """Position, length, count and the rest of a section, with the codec as the last."""
-        pending = sorted(aborted, key=lambda entry: entry[1], reverse=True)
-        rolled_back: set[int] = set()
         for row in scan.table.tolist():
             position, length, base, span, attributes, first_time, last_time, *rest = row
             producer, count, crc = rest
             if base >= until:
                 return
             last = base + span
-            while pending and pending[-1][1] <= last:
-                rolled_back.add(pending.pop()[0])
+            aborted.go_to(last)
             if last < first and not attributes & CONTROL_BIT:
                 continue
             if self._check_crcs:
@@ -156,12 +188,12 @@ class Decoder:
                 if actual != crc:
                     raise CorruptBatch(f"{self._name}: wrong CRC of the batch at offset {base}")
             if attributes & CONTROL_BIT:
-                if producer in rolled_back:
+                if aborted.has(producer):
                     marker = read_end_marker(scan.buffer, position)
                     if marker is not None and not marker.commits:
-                        rolled_back.discard(producer)
+                        aborted.end(producer)
                 continue
-            if attributes & TRANSACTIONAL_BIT and producer in rolled_back:
+            if attributes & TRANSACTIONAL_BIT and aborted.has(producer):
                 continue
             if not 0 <= count <= span + 1:
                 raise self._wrong(f"{count} records over {span + 1} offsets", base)
@@ -175,11 +207,14 @@ class Decoder:
             )
 
     def _flush(
-        self, runs: list[_Run], rows: int, size: int, first: int, until: int
+        self, runs: list[_Run], rows: int, size: int, first: int, until: int, scratch: bool
     ) -> Iterator[pa.RecordBatch]:
         if not rows:
             return
-        self._columns.begin(rows, size)
+        place: Bytes | None = None
+        if scratch and len(runs) == 1 and not runs[0].is_unpacked:
+            place = runs[0].buffer[runs[0].sections[0][0] : runs[0].sections[-1][1]]
+        self._columns.begin(rows, size, place)
         for run in runs:
             sections: Ints = np.array(run.sections, np.int64)
             status = self._columns.append(run.buffer, sections, first, until)

@@ -1,4 +1,4 @@
-"""What a task does: fetch its range from the leader and hand on Arrow batches, chunk by chunk."""
+"""What a task does: fetch its range from the leader and hand on Arrow batches, piece by piece."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from moldau.peer.errors import OffsetOutOfRange, TopicRecreated, UnknownTopic
+from moldau.peer.errors import ConnectionLost, OffsetOutOfRange, TopicRecreated, UnknownTopic
 from moldau.peer.fetcher import PartitionFetcher
 from moldau.peer.fetching import FetchedPartition
 from moldau.records.batch import HEADER_SIZE, CorruptBatch
-from moldau.spark.decode import Decoder, scan
+from moldau.spark.decode import Aborted, Decoder
 from moldau.spark.errors import ReadStalled, lost_range, report_loss
+from moldau.spark.pieces import pieces
 from moldau.spark.pool import borrowed
 from moldau.spark.ranges import OffsetRange
 from moldau.spark.source_options import ReadSettings
@@ -49,7 +50,7 @@ def _read(
     moved = time.monotonic()
     while position < wanted.end:
         try:
-            fetched = fetcher.fetch(position)
+            stream = fetcher.fetch(position)
         except OffsetOutOfRange as gap:
             position = _after_gap(gap, wanted, settings)
             continue
@@ -57,23 +58,35 @@ def _read(
             what = lost_range(wanted.topic, wanted.partition, position, wanted.end, str(gone))
             report_loss(what, settings.fail_on_data_loss)
             return
-        scanned = scan(fetched.records)
-        following = scanned.next_offset
-        if following is None and len(fetched.records) >= HEADER_SIZE:
+        aborted = Aborted(stream.partition.aborted)
+        before, is_empty = position, True
+        try:
+            for piece in pieces(stream):
+                is_empty = False
+                following = piece.next_offset
+                if following is None or following <= position:
+                    continue
+                if not stream.left and following < wanted.end:
+                    fetcher.ask_ahead(following)
+                yield from decoder.decode(piece, position, wanted.end, aborted)
+                position = following
+                # Not before the batches were taken: the time that Spark needs is not ours.
+                moved = time.monotonic()
+                if position >= wanted.end:
+                    stream.drop()
+        except ConnectionLost:
+            # What came is handed on; the rest is asked for again.
+            fetcher.close()
+            if time.monotonic() - moved > settings.peer.retry_within_s:
+                raise
+            continue
+        if is_empty and stream.size >= HEADER_SIZE:
             raise CorruptBatch(
                 f"{wanted.topic}-{wanted.partition}: the broker cut short the batch at {position}"
             )
-        if following is None or following <= position:
-            if time.monotonic() - moved > settings.stalled_after_s:
-                _stalled(fetched, wanted, position, settings)
-                return
-            continue
-        if following < wanted.end:
-            fetcher.ask_ahead(following)
-        yield from decoder.decode(scanned, position, wanted.end, fetched.aborted)
-        position = following
-        # Not before the batches were taken: the time that Spark needs is not ours.
-        moved = time.monotonic()
+        if position == before and time.monotonic() - moved > settings.stalled_after_s:
+            _stalled(stream.partition, wanted, position, settings)
+            return
 
 
 def _after_gap(gap: OffsetOutOfRange, wanted: OffsetRange, settings: ReadSettings) -> int:

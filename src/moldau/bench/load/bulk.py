@@ -48,15 +48,18 @@ class _Reader:
         self._connection = Connection(task.host, task.port, "bench")
         metadata = self._connection.ask(Api.METADATA, {"topics": [{"name": task.topic}]})
         self._topic_id = ClusterView.of(metadata).topics[task.topic].id
+        self._room = memoryview(bytearray(_FETCH_BYTES))
 
     def read(self) -> None:
         offset, count = 0, self._task.count
         asked = self._connection.send_fetch(self._question(offset))
         while offset < count:
-            (fetched,) = self._connection.receive_fetch(asked).partitions
-            offset = _end_of(fetched.records)
-            if fetched.error or not offset:
-                raise BenchFailed(f"a fetch brought error {fetched.error} and no messages")
+            stream = self._connection.receive_fetch(asked)
+            records = self._room[: stream.size]
+            stream.fill(records)
+            offset = _end_of(records)
+            if stream.partition.error or not offset:
+                raise BenchFailed(f"a fetch brought error {stream.partition.error} and no messages")
             if offset < count:
                 asked = self._connection.send_fetch(self._question(offset))
 

@@ -1,0 +1,48 @@
+"""The records of an answer as they come: whole batches, about a megabyte at a time.
+
+A piece is decoded and handed on while it is still in the processor's cache, and Java works at it
+while the next one comes. Taking eight megabytes at once makes both wait for memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from moldau.peer.fetch_stream import FetchStream
+from moldau.records.batch import PREFIX_SIZE
+from moldau.spark.decode import Scan, scan
+from moldau.wire.primitives import INT32
+
+PIECE_BYTES = 1 << 20
+
+
+def pieces(stream: FetchStream, target_bytes: int = PIECE_BYTES) -> Iterator[Scan]:
+    """Pieces in memory of their own, which may be written over; each has a batch at least.
+
+    A batch that is cut short at the end of the answer is left out, as brokers may send it.
+    """
+    rest = memoryview(b"")
+    while stream.left:
+        room = _room(rest, len(rest) + stream.left, target_bytes)
+        room[: len(rest)] = rest
+        stream.fill(room[len(rest) :])
+        found = scan(room, is_scratch=True)
+        rest = room[found.size :]
+        if found.size:
+            yield found
+
+
+def _room(rest: memoryview, most: int, target_bytes: int) -> memoryview:
+    """Memory of Arrow's pool, which is used again sooner than fresh pages are touched.
+
+    What is left of a batch after the end of a piece is copied to the next one. So that this is
+    little, a large batch is a piece of its own, with just enough to know how large the next one is.
+    """
+    size = target_bytes
+    if len(rest) >= PREFIX_SIZE:
+        batch = INT32.unpack_from(rest, 8)[0] + PREFIX_SIZE
+        if batch > target_bytes // 2:
+            size = batch + PREFIX_SIZE
+    return memoryview(pa.allocate_buffer(min(max(size, len(rest) + 1), most))).cast("B")
