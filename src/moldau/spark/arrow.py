@@ -50,40 +50,45 @@ def _room(count: int, dtype: type[np.generic]) -> tuple[pa.Buffer, NDArray[Any]]
 class _Binary:
     """A column of bytes that is being filled: Arrow's offsets, its data, and what is not null."""
 
-    def __init__(self, rows: int, size: int, place: Bytes | None = None) -> None:
+    def __init__(self, rows: int, data: Bytes) -> None:
         self.ends_buffer, self.ends = _room(rows + 1, np.int32)
-        if place is None:
-            self.data_buffer, self.data = _room(size, np.uint8)
-        else:
-            self.data_buffer, self.data = pa.py_buffer(place), place
+        self.data = data
         self.there: Bytes = np.empty(rows, np.uint8)
         self.ends[0] = 0
 
-    def mask(self, rows: int) -> pa.Buffer | None:
-        there = self.there[:rows]
-        return None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    def mask(self, rows: int, nulls: int) -> pa.Buffer | None:
+        if not nulls:
+            return None
+        return pa.py_buffer(np.packbits(self.there[:rows], bitorder="little"))
 
-    def array(self, kind: pa.DataType, rows: int) -> pa.Array:
-        data = self.data_buffer.slice(0, int(self.ends[rows]))
-        return pa.Array.from_buffers(kind, rows, [self.mask(rows), self.ends_buffer, data])
+    def array(self, kind: pa.DataType, rows: int, size: int, nulls: int) -> pa.Array:
+        parts = [self.mask(rows, nulls), self.ends_buffer, pa.py_buffer(self.data[:size])]
+        return pa.Array.from_buffers(kind, rows, parts, nulls)
 
-    def copied(self, rows: int, nullable: bool = True) -> pa.Array:
+    def copied(self, kind: pa.DataType, rows: int, size: int, nulls: int) -> pa.Array:
         """The same in memory of its own, so that this can be filled again."""
         ends = pa.py_buffer(self.ends[: rows + 1].copy())
-        data = pa.py_buffer(self.data[: int(self.ends[rows])].copy())
-        mask = self.mask(rows) if nullable else None
-        return pa.Array.from_buffers(pa.binary(), rows, [mask, ends, data])
+        data = pa.py_buffer(self.data[:size].copy())
+        return pa.Array.from_buffers(kind, rows, [self.mask(rows, nulls), ends, data], nulls)
+
+
+_NOTHING = _Binary(0, _NO_BYTES)
 
 
 class Columns:
     """Columns of one partition: `begin`, then `append` some sections, then `finish`."""
 
     def __init__(self, names: Sequence[str], topic: str, partition: int) -> None:
-        self._names = tuple(names)
         self._schema = arrow_schema(names)
+        self._kinds = [(field.name, field.type) for field in self._schema]
+        self._has_keys, self._has_values, self._has_headers = (
+            name in names for name in ("key", "value", HEADERS)
+        )
         self._topic = topic
         self._partition = partition
         self._constants: dict[str, pa.Array] = {}
+        self._key_room = _NO_BYTES
+        self._header_names = self._header_contents = _NOTHING
         self._header_room = -1
         self._cursor: Ints = np.zeros(kernels.CURSOR_WIDTH, np.int64)
 
@@ -103,21 +108,24 @@ class Columns:
         self._offsets_buffer, self._offsets = _room(rows, np.int64)
         self._times_buffer, self._times = _room(rows, np.int64)
         self._types_buffer, self._types = _room(rows, np.int32)
-        self._key = _Binary(rows, size) if "key" in self._names else None
-        self._value = _Binary(rows, size, place) if "value" in self._names else None
-        self._lists: _Binary | None = None
-        if HEADERS in self._names:
-            self._lists = _Binary(rows, 0)
-            # Room for as many headers as the bytes could hold is seldom needed, so it is kept, and
-            # what was used of it is copied.
+        self._key = self._value = self._lists = _NOTHING
+        # Keys and headers could take all of it, but are small as a rule: the room for them is kept,
+        # and what was used of it is copied.
+        if self._has_keys:
+            if len(self._key_room) < size:
+                self._key_room = np.empty(size, np.uint8)
+            self._key = _Binary(rows, self._key_room)
+        if self._has_values:
+            self._value = _Binary(rows, _room(size, np.uint8)[1] if place is None else place)
+        if self._has_headers:
+            self._lists = _Binary(rows, _NO_BYTES)
             if self._header_room < size:
-                self._header_names = _Binary(size // 2, size)
-                self._header_contents = _Binary(size // 2, size)
+                self._header_names = _Binary(size // 2, np.empty(size, np.uint8))
+                self._header_contents = _Binary(size // 2, np.empty(size, np.uint8))
                 self._header_room = size
 
     def append(self, buffer: Bytes, sections: Ints, first: int, until: int) -> int:
-        key, value, lists = self._key, self._value, self._lists
-        names, contents = (self._header_names, self._header_contents) if lists else (None, None)
+        names, contents = self._header_names, self._header_contents
         return kernels.decode_sections(
             buffer,
             sections,
@@ -127,38 +135,47 @@ class Columns:
             self._offsets,
             self._times,
             self._types,
-            *_parts(key),
-            *_parts(value),
-            lists is not None,
-            lists.ends if lists else _NO_OFFSETS,
-            lists.there if lists else _NO_BYTES,
-            names.ends if names else _NO_OFFSETS,
-            names.data if names else _NO_BYTES,
-            contents.ends if contents else _NO_OFFSETS,
-            contents.data if contents else _NO_BYTES,
-            contents.there if contents else _NO_BYTES,
+            self._has_keys,
+            self._key.ends,
+            self._key.data,
+            self._key.there,
+            self._has_values,
+            self._value.ends,
+            self._value.data,
+            self._value.there,
+            self._has_headers,
+            self._lists.ends,
+            self._lists.there,
+            names.ends,
+            names.data,
+            contents.ends,
+            contents.data,
+            contents.there,
         )
 
     def finish(self) -> pa.RecordBatch:
-        rows = int(self._cursor[kernels.ROW])
-        arrays = [self._array(field.name, field.type, rows) for field in self._schema]
+        counts = self._cursor.tolist()
+        arrays = [self._array(name, kind, counts) for name, kind in self._kinds]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _array(self, name: str, kind: pa.DataType, rows: int) -> pa.Array:
-        if name == "key" and self._key is not None:
-            return self._key.array(kind, rows)
-        if name == "value" and self._value is not None:
-            return self._value.array(kind, rows)
+    def _array(self, name: str, kind: pa.DataType, counts: list[int]) -> pa.Array:
+        rows = counts[kernels.ROW]
+        if name == "key":
+            size, nulls = counts[kernels.KEY_BYTES], counts[kernels.KEY_NULLS]
+            self._key.data = self._key.data[:size].copy()
+            return self._key.array(kind, rows, size, nulls)
+        if name == "value":
+            size, nulls = counts[kernels.VALUE_BYTES], counts[kernels.VALUE_NULLS]
+            return self._value.array(kind, rows, size, nulls)
+        if name == "offset":
+            return pa.Array.from_buffers(kind, rows, [None, self._offsets_buffer], 0)
+        if name == "timestamp":
+            return pa.Array.from_buffers(kind, rows, [None, self._times_buffer], 0)
+        if name == "timestampType":
+            return pa.Array.from_buffers(kind, rows, [None, self._types_buffer], 0)
         if name == HEADERS:
-            return self._header_lists(kind, rows)
-        if name in ("topic", "partition"):
-            return self._constant(name, kind, rows)
-        buffer = {
-            "offset": self._offsets_buffer,
-            "timestamp": self._times_buffer,
-            "timestampType": self._types_buffer,
-        }[name]
-        return pa.Array.from_buffers(kind, rows, [None, buffer])
+            return self._header_lists(kind, counts)
+        return self._constant(name, kind, rows)
 
     def _constant(self, name: str, kind: pa.DataType, rows: int) -> pa.Array:
         known = self._constants.get(name)
@@ -168,24 +185,19 @@ class Columns:
             self._constants[name] = known
         return known.slice(0, rows)
 
-    def _header_lists(self, kind: pa.DataType, rows: int) -> pa.Array:
-        lists = self._lists
-        assert lists is not None
-        count = int(self._cursor[kernels.HEADERS])
-        names = self._header_names.copied(count, nullable=False)
-        contents = self._header_contents.copied(count)
+    def _header_lists(self, kind: pa.DataType, counts: list[int]) -> pa.Array:
+        rows, count = counts[kernels.ROW], counts[kernels.HEADERS]
+        names = self._header_names.copied(pa.binary(), count, counts[kernels.HEADER_KEY_BYTES], 0)
+        contents = self._header_contents.copied(
+            pa.binary(), count, counts[kernels.HEADER_VALUE_BYTES], counts[kernels.HEADER_NULLS]
+        )
         pairs = pa.StructArray.from_arrays(
             [_as_text(names), contents], fields=list(kind.value_type)
         )
         # A record without headers is null, as in Spark's source.
-        parts = [lists.mask(rows), lists.ends_buffer]
-        return pa.Array.from_buffers(kind, rows, parts, children=[pairs])
-
-
-def _parts(column: _Binary | None) -> tuple[bool, Offsets, Bytes, Bytes]:
-    if column is None:
-        return False, _NO_OFFSETS, _NO_BYTES, _NO_BYTES
-    return True, column.ends, column.data, column.there
+        nulls = counts[kernels.LIST_NULLS]
+        parts = [self._lists.mask(rows, nulls), self._lists.ends_buffer]
+        return pa.Array.from_buffers(kind, rows, parts, nulls, children=[pairs])
 
 
 def _as_text(names: pa.Array) -> pa.Array:

@@ -78,7 +78,7 @@ def scan(buffer: memoryview, is_scratch: bool = False) -> Scan:
     status = kernels.scan_batches(array, table)
     if status == kernels.BAD_MAGIC:
         raise InvalidRecord(_WRONG[status])
-    if status != kernels.OK or (table[:, kernels.LAST_DELTA] < 0).any():
+    if status != kernels.OK:
         raise CorruptBatch(_WRONG[kernels.BAD_LENGTH])
     return Scan(buffer, table, is_scratch)
 

@@ -40,8 +40,11 @@ START, END, ROWS, FIRST_OFFSET, SPAN, FIRST_TIME, APPEND_TIME, TIME_TYPE = range
 SECTION_WIDTH = 8
 
 # What is done so far, kept between the sections of one Arrow batch.
-ROW, KEY_BYTES, VALUE_BYTES, HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, BAD_SECTION = range(7)
-CURSOR_WIDTH = 7
+(
+    ROW, KEY_BYTES, KEY_NULLS, VALUE_BYTES, VALUE_NULLS,
+    HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, HEADER_NULLS, LIST_NULLS, BAD_SECTION,
+) = range(11)  # fmt: skip
+CURSOR_WIDTH = 11
 
 OK = 0
 BAD_MAGIC = 1
@@ -106,6 +109,8 @@ def scan_batches(buffer: Bytes, table: Ints) -> int:
         table[row, CRC] = _int32(buffer, position + 17) & 0xFFFFFFFF
         table[row, ATTRIBUTES] = np.int64(buffer[position + 21]) << 8 | buffer[position + 22]
         table[row, LAST_DELTA] = _int32(buffer, position + 23)
+        if table[row, LAST_DELTA] < 0:
+            return BAD_LENGTH
         table[row, BASE_TIME] = _int64(buffer, position + 27)
         table[row, MAX_TIME] = _int64(buffer, position + 35)
         table[row, PRODUCER] = _int64(buffer, position + 43)
@@ -232,12 +237,14 @@ def decode_sections(
                     _copy(buffer, key_from, key_data, key_at, key_size)
                     key_at += key_size
                 key_there[row] = key_size >= 0
+                cursor[KEY_NULLS] += key_size < 0
                 key_ends[row + 1] = key_at
             if with_values:
                 if value_size > 0:
                     _copy(buffer, value_from, value_data, value_at, value_size)
                     value_at += value_size
                 value_there[row] = value_size >= 0
+                cursor[VALUE_NULLS] += value_size < 0
                 value_ends[row + 1] = value_at
             if with_headers:
                 count, at = _varint(buffer, value_from + max(value_size, 0), stop)
@@ -246,6 +253,7 @@ def decode_sections(
                     status = BAD_HEADER
                     break
                 header_there[row] = count > 0
+                cursor[LIST_NULLS] += count == 0
                 for _ in range(count):
                     size, at = _varint(buffer, at, stop)
                     if at < 0 or size < 0 or size > stop - at:
@@ -262,6 +270,7 @@ def decode_sections(
                         content_at += size
                         at += size
                     content_there[headers] = size >= 0
+                    cursor[HEADER_NULLS] += size < 0
                     headers += 1
                     name_ends[headers] = name_at
                     content_ends[headers] = content_at
