@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self, TypeVar
@@ -47,7 +46,6 @@ class Connection:
         self.address = f"{host}:{port}"
         self.unanswered = 0
         self._dialogue = Dialogue(self.address, client_id)
-        self._timeout_s = timeout_s
         self._buffer = bytearray(FIRST_BUFFER)
         try:
             self._socket = socket.create_connection((host, port), connect_timeout_s)
@@ -55,6 +53,7 @@ class Connection:
             raise ConnectionLost(self.address, _reason(reason)) from None
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.settimeout(timeout_s)
             _widen(self._socket)
             self._greet()
         except BaseException:
@@ -134,7 +133,6 @@ class Connection:
 
     def _send(self, frame: bytes) -> None:
         try:
-            self._socket.settimeout(self._timeout_s)
             self._socket.sendall(frame)
         except OSError as reason:
             self.close()
@@ -174,21 +172,14 @@ class Connection:
         return int(size)
 
     def _take(self, room: memoryview) -> None:
-        """Fill `room` with what comes next."""
-        deadline = time.monotonic() + self._timeout_s
+        """Fill `room` with what comes next; a slow answer that keeps coming is not a dead one."""
         filled = 0
         try:
             while filled < len(room):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError
-                self._socket.settimeout(left)
                 got = self._socket.recv_into(room[filled:])
                 if got == 0:
                     raise ConnectionLost(self.address, "the broker closed the connection")
                 filled += got
-                # A slow answer that keeps coming is not a dead one.
-                deadline = max(deadline, time.monotonic() + self._timeout_s / 2)
         except OSError as reason:
             self.close()
             raise ConnectionLost(self.address, _reason(reason)) from None

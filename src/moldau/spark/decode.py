@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,47 +41,40 @@ _WRONG = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """The whole batches of a buffer: where they lie and what their headers say.
+class Scan(NamedTuple):
+    """The whole batches of a buffer: what their headers say, and where the last one ends.
 
     Of a buffer that `is_scratch`, decoding may leave something else behind.
     """
 
     buffer: memoryview
-    table: Ints
-    is_scratch: bool = False
-
-    @property
-    def size(self) -> int:
-        """Where the last whole batch ends."""
-        if not len(self.table):
-            return 0
-        last = self.table[-1]
-        return int(last[kernels.POSITION]) + int(last[kernels.SIZE])
-
-    @property
-    def next_offset(self) -> int | None:
-        """The offset after the last whole batch; None if there is none."""
-        if not len(self.table):
-            return None
-        last = self.table[-1]
-        return int(last[kernels.BASE_OFFSET]) + int(last[kernels.LAST_DELTA]) + 1
+    array: Bytes
+    table: list[list[int]]
+    size: int
+    next_offset: int | None
+    is_scratch: bool
 
 
 def scan(buffer: memoryview, is_scratch: bool = False) -> Scan:
     """Finds the batches; one that is cut short at the end, as brokers may send it, is left out.
 
-    InvalidRecord or CorruptBatch when something else than batches lies there.
+    InvalidRecord or CorruptBatch when something else than batches lies there. `next_offset` is the
+    offset after the last whole batch; None if there is none.
     """
     array = _array(buffer)
-    table: Ints = np.empty((kernels.count_batches(array), kernels.TABLE_WIDTH), np.int64)
-    status = kernels.scan_batches(array, table)
+    found: Ints = np.empty((kernels.count_batches(array), kernels.TABLE_WIDTH), np.int64)
+    status = kernels.scan_batches(array, found)
     if status == kernels.BAD_MAGIC:
         raise InvalidRecord(_WRONG[status])
     if status != kernels.OK:
         raise CorruptBatch(_WRONG[kernels.BAD_LENGTH])
-    return Scan(buffer, table, is_scratch)
+    table = found.tolist()
+    if not table:
+        return Scan(buffer, array, table, 0, None, is_scratch)
+    last = table[-1]
+    size = last[kernels.POSITION] + last[kernels.SIZE]
+    following = last[kernels.BASE_OFFSET] + last[kernels.LAST_DELTA] + 1
+    return Scan(buffer, array, table, size, following, is_scratch)
 
 
 def _array(buffer: bytes | bytearray | memoryview) -> Bytes:
@@ -145,8 +139,7 @@ class Decoder:
     ) -> Iterator[pa.RecordBatch]:
         """The records with `first <= offset < until`; an empty Arrow batch is not yielded."""
         aborted = aborted or Aborted()
-        scratch = scan.is_scratch
-        array = _array(scan.buffer)
+        array, scratch = scan.array, scan.is_scratch
         runs: list[_Run] = []
         size = rows = 0
         for position, length, count, section in self._data_batches(scan, first, until, aborted):
@@ -166,15 +159,20 @@ class Decoder:
             size += end - start
             rows += count
             if size >= self._target_bytes:
-                yield from self._flush(runs, rows, size, first, until, scratch)
+                batch = self._arrow(runs, rows, size, first, until, scratch)
                 runs, size, rows = [], 0, 0
-        yield from self._flush(runs, rows, size, first, until, scratch)
+                if batch.num_rows:
+                    yield batch
+        if rows:
+            batch = self._arrow(runs, rows, size, first, until, scratch)
+            if batch.num_rows:
+                yield batch
 
     def _data_batches(
         self, scan: Scan, first: int, until: int, aborted: Aborted
     ) -> Iterator[tuple[int, int, int, tuple[int, ...]]]:
         """Position, length, count and the rest of a section, with the codec as the last."""
-        for row in scan.table.tolist():
+        for row in scan.table:
             position, length, base, span, attributes, first_time, last_time, *rest = row
             producer, count, crc = rest
             if base >= until:
@@ -206,11 +204,9 @@ class Decoder:
                 (base, span, first_time, last_time, uses_append_time, codec),
             )
 
-    def _flush(
+    def _arrow(
         self, runs: list[_Run], rows: int, size: int, first: int, until: int, scratch: bool
-    ) -> Iterator[pa.RecordBatch]:
-        if not rows:
-            return
+    ) -> pa.RecordBatch:
         place: Bytes | None = None
         if scratch and len(runs) == 1 and not runs[0].is_unpacked:
             place = runs[0].buffer[runs[0].sections[0][0] : runs[0].sections[-1][1]]
@@ -221,9 +217,7 @@ class Decoder:
             if status != kernels.OK:
                 bad = run.sections[self._columns.bad_section]
                 raise self._wrong(_WRONG[status], bad[kernels.FIRST_OFFSET])
-        batch = self._columns.finish()
-        if batch.num_rows:
-            yield batch
+        return self._columns.finish()
 
     def _wrong(self, what: str, base_offset: int) -> InvalidRecord:
         return InvalidRecord(f"{self._name}: {what}, in the batch at offset {base_offset}")
