@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.peer.fetching import FetchAnswer, FetchQuestion, Wanted, decode_fetch, encode_fetch
+from moldau.peer.fetching import (
+    FetchAnswer,
+    FetchQuestion,
+    Wanted,
+    decode_beginning,
+    decode_fetch,
+    encode_fetch,
+)
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.fetch import FetchedPartition, fetch_codec
 from moldau.wire.primitives import MalformedRequest
@@ -27,15 +34,16 @@ class Slice:
         self.size = len(data)
 
 
-def answer(version: int) -> bytes:
+FULL = FetchedPartition(0, 0, 50, 40, 3, Slice(b"x" * 300), aborted=[(9, 2), (8, 30)])
+EMPTY = FetchedPartition(1, 6, leader=(4, 2), diverging=(1, 17))
+
+
+def answer(version: int, *partitions: FetchedPartition, code: int = 0) -> bytes:
     """The body of a response as a broker of ours writes it."""
     codec = fetch_codec(version)
-    partitions = [
-        FetchedPartition(0, 0, 50, 40, 3, Slice(b"x" * 300), aborted=[(9, 2), (8, 30)]),
-        FetchedPartition(1, 6, leader=(4, 2), diverging=(1, 17)),
-    ]
     key = ID if codec.by_id else "topic"
-    parts: list[Any] = codec.encode(5, 0, 9, [(key, partitions)], [(4, "h", 1, None)])
+    topics = [(key, list(partitions or (FULL, EMPTY)))]
+    parts: list[Any] = codec.encode(5, code, 9, topics, [(4, "h", 1, None)])
     whole = b"".join(part.data if isinstance(part, Slice) else bytes(part) for part in parts)
     return whole[9 if codec.flexible else 8 :]
 
@@ -80,6 +88,31 @@ def test_a_question_of_every_version_is_what_the_broker_understands(
     assert partitions[0].current_leader_epoch == (7 if version >= 9 else -1)
 
 
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_what_stands_before_the_records_is_read_before_they_are_there(version: int) -> None:
+    body = memoryview(answer(version, FULL))
+    (whole,) = decode_fetch(version, body).partitions
+    begun = decode_beginning(version, body)
+    assert begun.partition == whole._replace(records=memoryview(b""))
+    assert (begun.error, begun.records_size) == (0, 300)
+    assert body[begun.records_at :][:300] == b"x" * 300
+    assert decode_beginning(version, body[: begun.records_at]) == begun
+    for size in range(begun.records_at):
+        with pytest.raises(MalformedRequest):
+            decode_beginning(version, body[:size])
+
+
+@pytest.mark.parametrize("version", [FETCH.first, 12, FETCH.last])
+def test_an_answer_for_more_than_one_partition_has_no_beginning(version: int) -> None:
+    with pytest.raises(MalformedRequest, match="2 partitions instead of one"):
+        decode_beginning(version, memoryview(answer(version)))
+
+
+def test_an_answer_that_refuses_the_request_as_such_says_so() -> None:
+    begun = decode_beginning(FETCH.last, memoryview(answer(FETCH.last, code=71)))
+    assert (begun.error, begun.partition, begun.records_size) == (71, None, 0)
+
+
 @settings(max_examples=1500)
 @given(st.data())
 def test_a_damaged_answer_is_an_answer_or_malformed(data: st.DataObject) -> None:
@@ -97,6 +130,12 @@ def test_arbitrary_bytes_are_an_answer_or_malformed(version: int, body: bytes) -
 
 
 def read_or_refused(version: int, body: bytes) -> FetchAnswer | None:
+    try:
+        begun = decode_beginning(version, memoryview(body))
+        assert begun.records_at <= len(body) + 4
+        assert begun.records_size >= 0
+    except MalformedRequest:
+        pass
     try:
         return decode_fetch(version, memoryview(body))
     except MalformedRequest:

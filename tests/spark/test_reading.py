@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from moldau.peer.errors import OffsetOutOfRange
+from moldau.peer import cluster
+from moldau.peer.errors import ConnectionLost, OffsetOutOfRange
 from moldau.peer.fetch_stream import FetchStream
 from moldau.peer.fetching import FetchedPartition
 from moldau.records.batch import CorruptBatch
 from moldau.records.record import Record, build_batch
 from moldau.spark import reading
 from moldau.spark.errors import DataLoss, ReadStalled
+from moldau.spark.pieces import pieces
 from moldau.spark.ranges import OffsetRange
 from moldau.spark.reading import read_range
 from moldau.spark.source_options import ReadSettings, SourceOptions
@@ -128,6 +131,61 @@ def test_a_first_batch_that_is_cut_short_is_an_error() -> None:
     script = Script({0: batch(0, 1, 2)[:-1]}, 3)
     with pytest.raises(CorruptBatch, match="cut short the batch at 0"):
         read_script(script, 0, 3)
+
+
+class Breaking(Script):
+    """The connection breaks after so many bytes of every answer."""
+
+    def __init__(self, answers: dict[int, bytes | Exception], end: int, after: int) -> None:
+        super().__init__(answers, end)
+        self.after = after
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def fetch(self, offset: int) -> FetchStream:
+        whole = super().fetch(offset)
+        first = memoryview(bytearray(min(self.after, whole.size)))
+        whole.fill(first)
+
+        def lost(room: memoryview) -> None:
+            raise ConnectionLost("host:1", "broken")
+
+        return FetchStream(whole.partition, whole.size, first, lost, lambda: None)
+
+
+def test_what_came_before_a_connection_broke_is_kept_and_the_rest_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "pieces", partial(pieces, target_bytes=1))
+    parts = [batch(0, 1), batch(2, 3), batch(4, 5)]
+    answers: dict[int, bytes | Exception] = {
+        0: b"".join(parts), 2: b"".join(parts[1:]), 4: parts[2]
+    }  # fmt: skip
+    script = Breaking(answers, 6, after=len(parts[0]) + 20)
+    assert read_script(script, 0, 6) == [0, 1, 2, 3, 4, 5]
+    assert script.asked == [0, 2, 4]
+    assert script.closed == 2
+
+
+def test_a_connection_that_breaks_again_and_again_is_an_error_in_the_end() -> None:
+    script = Breaking({0: batch(0, 1)}, 2, after=20)
+    with pytest.raises(ConnectionLost, match="broken"):
+        read_script(script, 0, 2, **{"kafka.default.api.timeout.ms": "50"})
+    assert len(script.asked) > 1
+
+
+def test_a_range_that_ends_inside_an_answer_leaves_the_connection_for_the_next_task(
+    moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "pieces", partial(pieces, target_bytes=1))
+    topic = fresh_topic(moldau_broker)
+    produce(moldau_broker, topic, numbered(0, 300), per_batch=50)
+    settings = settings_for(moldau_broker.bootstrap)
+    assert offsets(read_range(OffsetRange(topic, None, 0, 0, 60), settings)) == list(range(60))
+    monkeypatch.setattr(cluster, "Connection", None)  # None can be made any more.
+    assert offsets(read_range(OffsetRange(topic, None, 0, 60, 300), settings)) == [*range(60, 300)]
 
 
 def test_a_restart_of_the_broker_in_the_middle_is_survived(moldau_broker: Broker) -> None:
