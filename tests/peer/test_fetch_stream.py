@@ -82,15 +82,6 @@ def test_records_are_taken_in_any_steps_and_the_connection_is_free_after_them(st
             assert connection.unanswered == 0
 
 
-def test_what_nobody_wants_any_more_can_be_dropped() -> None:
-    with answered(lambda n: framed(n, full()), lambda n: framed(n, full())) as connection:
-        stream = connection.receive_fetch(connection.send_fetch(QUESTION))
-        stream.fill(memoryview(bytearray(10)))
-        stream.drop()
-        assert (stream.left, connection.unanswered) == (0, 0)
-        assert taken(connection.receive_fetch(connection.send_fetch(QUESTION))) == RECORDS
-
-
 def test_a_long_list_of_aborted_transactions_before_the_records_is_read_whole() -> None:
     aborted = [(number, number) for number in range(5000)]
     with answered(lambda n: framed(n, full(aborted=aborted))) as connection:
@@ -110,7 +101,7 @@ def test_a_connection_that_breaks_in_the_middle_is_lost_and_closed() -> None:
         stream = connection.receive_fetch(connection.send_fetch(QUESTION))
         stream.fill(memoryview(bytearray(50_000)))
         with pytest.raises(ConnectionLost, match="closed the connection"):
-            stream.drop()
+            taken(stream)
         assert not connection.is_open
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from moldau.peer.fetching import FetchedPartition
 
-_SCRATCH = 1 << 20
-
 
 class FetchStream:
     """First what the broker says, then the records, as much at a time as the caller has room for.
@@ -45,9 +43,3 @@ class FetchStream:
         self.left -= len(room)
         if not self.left:
             self._finish()
-
-    def drop(self) -> None:
-        """Take what is left and forget it."""
-        scratch = memoryview(bytearray(min(self.left, _SCRATCH)))
-        while self.left:
-            self.fill(scratch[: self.left])

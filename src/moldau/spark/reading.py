@@ -61,6 +61,7 @@ def _read(
         aborted = Aborted(stream.partition.aborted)
         before, is_empty = position, True
         try:
+            # To the end, even when no more is wanted: the next task has the connection then.
             for piece in pieces(stream):
                 is_empty = False
                 following = piece.next_offset
@@ -72,8 +73,6 @@ def _read(
                 position = following
                 # Not before the batches were taken: the time that Spark needs is not ours.
                 moved = time.monotonic()
-                if position >= wanted.end:
-                    stream.drop()
         except ConnectionLost:
             # What came is handed on; the rest is asked for again.
             fetcher.close()
