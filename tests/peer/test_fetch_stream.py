@@ -112,6 +112,14 @@ def test_a_request_that_is_refused_as_such_is_an_error_and_the_connection_stays(
         assert taken(connection.receive_fetch(connection.send_fetch(QUESTION))) == RECORDS
 
 
+def test_a_throttled_request_is_to_be_repeated_on_the_same_connection() -> None:
+    with answered(lambda n: framed(n), lambda n: framed(n, full())) as connection:
+        with pytest.raises(Refused, match="THROTTLING_QUOTA_EXCEEDED") as caught:
+            connection.receive_fetch(connection.send_fetch(QUESTION))
+        assert caught.value.is_retriable
+        assert taken(connection.receive_fetch(connection.send_fetch(QUESTION))) == RECORDS
+
+
 def test_an_answer_for_other_partitions_is_malformed() -> None:
     with answered(lambda n: framed(n, full(), full())) as connection:
         with pytest.raises(MalformedAnswer, match="2 partitions instead of one"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from moldau.records.record import Record
+from moldau.records.record import Record, build_batch, build_end_marker
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST_MS = 4_000_000_000_000
@@ -57,3 +57,18 @@ def as_row(
 
 def select(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
     return [{name: row[name] for name in columns} for row in rows]
+
+
+def transactional(offset: int, producer_id: int) -> bytearray:
+    """A batch of one record, in a transaction."""
+    record = Record(offset, 0, None, b"%d" % offset)
+    return build_batch([record], producer_id=producer_id, producer_epoch=0, is_transactional=True)
+
+
+def marked(offset: int, producer_id: int, commits: bool) -> bytearray:
+    """What ends a transaction."""
+    marker = build_end_marker(
+        commits=commits, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0, timestamp=0
+    )
+    marker[:8] = offset.to_bytes(8, "big")
+    return marker

@@ -17,7 +17,7 @@ from moldau.spark import kernels
 from moldau.spark.arrow import arrow_schema
 from moldau.spark.decode import Aborted, Decoder, Scan, scan
 from moldau.spark.names import ALL, WITHOUT_HEADERS
-from tests.spark.batches import as_row, record_lists, select
+from tests.spark.batches import as_row, marked, record_lists, select, transactional
 
 FOREVER = 1 << 62
 
@@ -91,7 +91,7 @@ def test_many_batches_of_mixed_codecs_keep_their_order_whatever_the_size_of_a_ch
         expected += [as_row(record, "orders", 3) for record in moved]
         base = moved[-1].offset + 1
     assert decoded(data, target_bytes=target_bytes) == expected
-    assert scan(memoryview(data)).next_offset == (base if groups else None)
+    assert scan(memoryview(data)).next_offset == (base if groups else -1)
 
 
 def test_a_batch_that_is_cut_short_at_the_end_is_left_for_the_next_fetch() -> None:
@@ -111,19 +111,6 @@ def test_control_batches_and_emptied_batches_give_no_rows_but_count_as_offsets()
     data = build_batch([Record(0, 0, None, b"a")]) + marker + emptied
     assert [row["offset"] for row in decoded(data)] == [0]
     assert scan(memoryview(data)).next_offset == 8
-
-
-def transactional(offset: int, producer_id: int) -> bytearray:
-    record = Record(offset, 0, None, b"%d" % offset)
-    return build_batch([record], producer_id=producer_id, producer_epoch=0, is_transactional=True)
-
-
-def marked(offset: int, producer_id: int, commits: bool) -> bytearray:
-    marker = build_end_marker(
-        commits=commits, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0, timestamp=0
-    )
-    marker[:8] = offset.to_bytes(8, "big")
-    return marker
 
 
 def test_what_an_aborted_transaction_wrote_is_left_out() -> None:

@@ -61,6 +61,15 @@ def test_large_batches_are_pieces_of_their_own_and_hardly_anything_is_copied() -
     assert all(len(piece.buffer) - piece.size <= 12 for piece in found[1:])
 
 
+def test_the_last_piece_is_known_as_such_though_a_batch_is_cut_short_after_it() -> None:
+    batches = batches_of([900_000] * 3)
+    for cut in (12, 300_000):
+        stream = streamed(b"".join(batches) + batches[0][:cut])
+        assert [(piece.size, stream.left > 0) for piece in pieces(stream)] == [
+            (len(batches[0]), True), (len(batches[1]), True), (len(batches[2]), False)
+        ]  # fmt: skip
+
+
 def test_a_piece_can_be_written_over_while_the_next_one_is_taken() -> None:
     batches = batches_of([400] * 20)
     kept = []

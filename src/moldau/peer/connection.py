@@ -12,6 +12,7 @@ from moldau.peer.errors import ConnectionLost, MalformedAnswer, Refused
 from moldau.peer.fetch_stream import FetchStream
 from moldau.peer.fetching import FetchQuestion
 from moldau.wire.apis import Api
+from moldau.wire.errors import Error
 from moldau.wire.messages import Values
 from moldau.wire.primitives import INT32
 
@@ -29,9 +30,9 @@ T = TypeVar("T")
 class Connection:
     """A greeted connection to one broker.
 
-    Errors of the socket come as ConnectionLost, and the connection is closed after any. The views
-    that an answer holds are valid until the next answer is received. `unanswered` counts questions
-    under way: who gives the connection up with any of them open must close it.
+    Errors of the socket come as ConnectionLost, and the connection is closed after any.
+    `unanswered` counts questions under way: who gives the connection up with any of them open must
+    close it.
     """
 
     def __init__(
@@ -46,7 +47,6 @@ class Connection:
         self.address = f"{host}:{port}"
         self.unanswered = 0
         self._dialogue = Dialogue(self.address, client_id)
-        self._buffer = bytearray(FIRST_BUFFER)
         try:
             self._socket = socket.create_connection((host, port), connect_timeout_s)
         except OSError as reason:
@@ -98,11 +98,11 @@ class Connection:
     def receive_fetch(self, asked: Asked) -> FetchStream:
         """The answer, of which the records are still to be taken; before anything else is asked.
 
-        Refused when the broker answers for no partition at all.
+        Refused when the broker answers for no partition at all; without an error, that is how
+        Kafka throttles.
         """
         size = self._begin()
-        start = bytearray(min(size, _BEGINNING))
-        self._take(memoryview(start))
+        start = self._start(size, _BEGINNING)
         try:
             while (begun := self._dialogue.fetch_begun(asked, memoryview(start), size)) is None:
                 start = self._grown(start, size)
@@ -120,7 +120,8 @@ class Connection:
 
         if begun.partition is None:
             finish()
-            raise Refused(begun.error, f"fetch from {self.address}")
+            code = begun.error or Error.THROTTLING_QUOTA_EXCEEDED
+            raise Refused(code, f"fetch from {self.address}")
         return FetchStream(begun.partition, begun.records_size, records, self._take, finish)
 
     def _understood(self, understand: Callable[[Asked, memoryview], T], asked: Asked) -> T:
@@ -141,18 +142,16 @@ class Connection:
 
     def _receive(self) -> memoryview:
         size = self._begin()
-        filled = 0
-        while filled < size:
-            if filled == len(self._buffer):
-                # Not grown in place: views of the last answer may still be around.
-                larger = bytearray(min(size, 2 * len(self._buffer)))
-                larger[:filled] = self._buffer[:filled]
-                self._buffer = larger
-            end = min(size, len(self._buffer))
-            self._take(memoryview(self._buffer)[filled:end])
-            filled = end
+        frame = self._start(size, FIRST_BUFFER)
+        while len(frame) < size:
+            frame = self._grown(frame, size)
         self.unanswered -= 1
-        return memoryview(self._buffer)[:size]
+        return memoryview(frame)
+
+    def _start(self, size: int, most: int) -> bytearray:
+        start = bytearray(min(size, most))
+        self._take(memoryview(start))
+        return start
 
     def _grown(self, start: bytearray, size: int) -> bytearray:
         """The same with more of the answer, of which there are `size` bytes."""

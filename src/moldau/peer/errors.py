@@ -27,6 +27,7 @@ RETRIABLE = frozenset(
         Error.UNKNOWN_TOPIC_ID,
         Error.INCONSISTENT_TOPIC_ID,
         Error.FETCH_SESSION_TOPIC_ID_ERROR,
+        Error.THROTTLING_QUOTA_EXCEEDED,
     )
 )
 

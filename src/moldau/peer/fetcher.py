@@ -110,8 +110,8 @@ class PartitionFetcher:
                 raise last
 
     def _fetch_once(self, offset: int) -> FetchStream:
-        ahead = self._ahead is not None and self._ahead[0] == offset
-        if self._leader is not None and self._leader.unanswered != ahead:
+        expected = 1 if self._ahead is not None and self._ahead[0] == offset else 0
+        if self._leader is not None and self._leader.unanswered != expected:
             # An answer that nobody wants any more, or wants the rest of.
             self.close()
         connection = self._leader or self._find_leader()

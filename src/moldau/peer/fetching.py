@@ -1,4 +1,4 @@
-"""Fetch from the asking side, by hand: an answer's records stay views of the frame they came in.
+"""Fetch from the asking side, by hand: an answer's records are left where they are.
 
 The broker's side of the same bytes is `moldau.wire.fetch`.
 """
@@ -96,8 +96,8 @@ class FetchAnswer(NamedTuple):
 class Beginning(NamedTuple):
     """What stands before the records in an answer for one partition.
 
-    `partition` has no records, and is None when an `error` concerns the request as such; they are
-    `records_size` bytes from `records_at` on.
+    `partition` has no records, and is None when there is none in the answer, as when an `error`
+    concerns the request as such; they are `records_size` bytes from `records_at` on.
     """
 
     error: int
@@ -221,9 +221,9 @@ def _decode(layout: _Layout, body: memoryview) -> FetchAnswer:
 
 def _decode_beginning(layout: _Layout, body: memoryview) -> Beginning:
     _, code, _, position = _decode_top(layout, body)
-    if code:
-        return Beginning(code, None, position, 0)
     topics, position = read_count(body, position, layout.flexible)
+    if code or not topics:
+        return Beginning(code, None, position, 0)
     if topics != 1:
         raise MalformedRequest(f"it is for {topics} topics instead of one")
     key, position = _decode_topic(layout, body, position)

@@ -10,11 +10,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from moldau.spark import kernels
-from moldau.spark.kernels import Bytes, Ints, Offsets
+from moldau.spark.kernels import Bytes, Ints
 from moldau.spark.names import HEADERS
 
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
-_NO_OFFSETS: Offsets = np.empty(0, np.int32)
 ARROW_TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -65,11 +64,11 @@ class _Binary:
         parts = [self.mask(rows, nulls), self.ends_buffer, pa.py_buffer(self.data[:size])]
         return pa.Array.from_buffers(kind, rows, parts, nulls)
 
-    def copied(self, kind: pa.DataType, rows: int, size: int, nulls: int) -> pa.Array:
+    def copied(self, rows: int, size: int, nulls: int = 0) -> pa.Array:
         """The same in memory of its own, so that this can be filled again."""
         ends = pa.py_buffer(self.ends[: rows + 1].copy())
         data = pa.py_buffer(self.data[:size].copy())
-        return pa.Array.from_buffers(kind, rows, [self.mask(rows, nulls), ends, data], nulls)
+        return pa.Array.from_buffers(pa.binary(), rows, [self.mask(rows, nulls), ends, data], nulls)
 
 
 _NOTHING = _Binary(0, _NO_BYTES)
@@ -161,9 +160,7 @@ class Columns:
     def _array(self, name: str, kind: pa.DataType, counts: list[int]) -> pa.Array:
         rows = counts[kernels.ROW]
         if name == "key":
-            size, nulls = counts[kernels.KEY_BYTES], counts[kernels.KEY_NULLS]
-            self._key.data = self._key.data[:size].copy()
-            return self._key.array(kind, rows, size, nulls)
+            return self._key.copied(rows, counts[kernels.KEY_BYTES], counts[kernels.KEY_NULLS])
         if name == "value":
             size, nulls = counts[kernels.VALUE_BYTES], counts[kernels.VALUE_NULLS]
             return self._value.array(kind, rows, size, nulls)
@@ -187,9 +184,9 @@ class Columns:
 
     def _header_lists(self, kind: pa.DataType, counts: list[int]) -> pa.Array:
         rows, count = counts[kernels.ROW], counts[kernels.HEADERS]
-        names = self._header_names.copied(pa.binary(), count, counts[kernels.HEADER_KEY_BYTES], 0)
+        names = self._header_names.copied(count, counts[kernels.HEADER_KEY_BYTES])
         contents = self._header_contents.copied(
-            pa.binary(), count, counts[kernels.HEADER_VALUE_BYTES], counts[kernels.HEADER_NULLS]
+            count, counts[kernels.HEADER_VALUE_BYTES], counts[kernels.HEADER_NULLS]
         )
         pairs = pa.StructArray.from_arrays(
             [_as_text(names), contents], fields=list(kind.value_type)

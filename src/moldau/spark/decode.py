@@ -1,4 +1,4 @@
-"""Record batches to Arrow: only the columns that are asked for, a few megabytes at a time."""
+"""Record batches to Arrow: only the columns that are asked for, about a megabyte at a time."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ _WRONG = {
 class Scan(NamedTuple):
     """The whole batches of a buffer: what their headers say, and where the last one ends.
 
+    `next_offset` is the one after the last batch, -1 if there is none.
     Of a buffer that `is_scratch`, decoding may leave something else behind.
     """
 
@@ -51,15 +52,14 @@ class Scan(NamedTuple):
     array: Bytes
     table: list[list[int]]
     size: int
-    next_offset: int | None
+    next_offset: int
     is_scratch: bool
 
 
 def scan(buffer: memoryview, is_scratch: bool = False) -> Scan:
     """Finds the batches; one that is cut short at the end, as brokers may send it, is left out.
 
-    InvalidRecord or CorruptBatch when something else than batches lies there. `next_offset` is the
-    offset after the last whole batch; None if there is none.
+    InvalidRecord or CorruptBatch when something else than batches lies there.
     """
     array = _array(buffer)
     found: Ints = np.empty((kernels.count_batches(array), kernels.TABLE_WIDTH), np.int64)
@@ -70,7 +70,7 @@ def scan(buffer: memoryview, is_scratch: bool = False) -> Scan:
         raise CorruptBatch(_WRONG[kernels.BAD_LENGTH])
     table = found.tolist()
     if not table:
-        return Scan(buffer, array, table, 0, None, is_scratch)
+        return Scan(buffer, array, table, 0, -1, is_scratch)
     last = table[-1]
     size = last[kernels.POSITION] + last[kernels.SIZE]
     following = last[kernels.BASE_OFFSET] + last[kernels.LAST_DELTA] + 1
@@ -102,7 +102,7 @@ class Aborted:
 
 @dataclass(slots=True)
 class _Run:
-    """Sections that lie in one buffer, that of an answer or one of what was packed in it."""
+    """Sections that lie in one buffer: the one that was scanned, or what was packed in it."""
 
     buffer: Bytes
     sections: list[tuple[int, ...]]
@@ -159,14 +159,10 @@ class Decoder:
             size += end - start
             rows += count
             if size >= self._target_bytes:
-                batch = self._arrow(runs, rows, size, first, until, scratch)
+                yield from self._arrow(runs, rows, size, first, until, scratch)
                 runs, size, rows = [], 0, 0
-                if batch.num_rows:
-                    yield batch
         if rows:
-            batch = self._arrow(runs, rows, size, first, until, scratch)
-            if batch.num_rows:
-                yield batch
+            yield from self._arrow(runs, rows, size, first, until, scratch)
 
     def _data_batches(
         self, scan: Scan, first: int, until: int, aborted: Aborted
@@ -206,7 +202,8 @@ class Decoder:
 
     def _arrow(
         self, runs: list[_Run], rows: int, size: int, first: int, until: int, scratch: bool
-    ) -> pa.RecordBatch:
+    ) -> list[pa.RecordBatch]:
+        """One batch, or none if all its records lie elsewhere."""
         place: Bytes | None = None
         if scratch and len(runs) == 1 and not runs[0].is_unpacked:
             place = runs[0].buffer[runs[0].sections[0][0] : runs[0].sections[-1][1]]
@@ -217,7 +214,8 @@ class Decoder:
             if status != kernels.OK:
                 bad = run.sections[self._columns.bad_section]
                 raise self._wrong(_WRONG[status], bad[kernels.FIRST_OFFSET])
-        return self._columns.finish()
+        batch = self._columns.finish()
+        return [batch] if batch.num_rows else []
 
     def _wrong(self, what: str, base_offset: int) -> InvalidRecord:
         return InvalidRecord(f"{self._name}: {what}, in the batch at offset {base_offset}")

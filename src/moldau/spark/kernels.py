@@ -179,8 +179,8 @@ def decode_sections(
 
     `*_ends` have one entry more than rows (Arrow's offsets), `*_data` room for all bytes of all
     sections: callers size them so, and the checks here make sure that a record's parts lie in it.
-    `value_data` may be the part of `buffer` that begins with the first section: a value never goes
-    further back than it came from, and what comes after it is still to be read.
+    `value_data` may be the part of `buffer` that begins with the first section: values only move
+    towards its start, over what has been read, and what follows a value stays where it is.
     """
     row, key_at, value_at = cursor[ROW], cursor[KEY_BYTES], cursor[VALUE_BYTES]
     headers, name_at = cursor[HEADERS], cursor[HEADER_KEY_BYTES]

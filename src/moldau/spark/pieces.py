@@ -30,8 +30,18 @@ def pieces(stream: FetchStream, target_bytes: int = PIECE_BYTES) -> Iterator[Sca
         stream.fill(room[len(rest) :])
         found = scan(room, is_scratch=True)
         rest = room[found.size :]
+        if stream.left and _batch_size(rest) > len(rest) + stream.left:
+            # Nobody will look at it, but who gets the last piece should know that it is.
+            stream.fill(memoryview(bytearray(stream.left)))
         if found.size:
             yield found
+
+
+def _batch_size(start: memoryview) -> int:
+    """What a batch says of itself; 0 where too little of it is there."""
+    if len(start) < PREFIX_SIZE:
+        return 0
+    return int(INT32.unpack_from(start, 8)[0]) + PREFIX_SIZE
 
 
 def _room(rest: memoryview, most: int, target_bytes: int) -> memoryview:
@@ -40,9 +50,6 @@ def _room(rest: memoryview, most: int, target_bytes: int) -> memoryview:
     What is left of a batch after the end of a piece is copied to the next one. So that this is
     little, a large batch is a piece of its own, with just enough to know how large the next one is.
     """
-    size = target_bytes
-    if len(rest) >= PREFIX_SIZE:
-        batch = INT32.unpack_from(rest, 8)[0] + PREFIX_SIZE
-        if batch > target_bytes // 2:
-            size = batch + PREFIX_SIZE
+    batch = _batch_size(rest)
+    size = batch + PREFIX_SIZE if batch > target_bytes // 2 else target_bytes
     return memoryview(pa.allocate_buffer(min(max(size, len(rest) + 1), most))).cast("B")

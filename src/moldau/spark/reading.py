@@ -11,6 +11,7 @@ import pyarrow as pa
 from moldau.peer.errors import ConnectionLost, OffsetOutOfRange, TopicRecreated, UnknownTopic
 from moldau.peer.fetcher import PartitionFetcher
 from moldau.peer.fetching import FetchedPartition
+from moldau.peer.retries import Attempts, attempts
 from moldau.records.batch import HEADER_SIZE, CorruptBatch
 from moldau.spark.decode import Aborted, Decoder
 from moldau.spark.errors import ReadStalled, lost_range, report_loss
@@ -48,6 +49,7 @@ def _read(
     )
     position = wanted.start
     moved = time.monotonic()
+    trouble: Attempts | None = None
     while position < wanted.end:
         try:
             stream = fetcher.fetch(position)
@@ -64,19 +66,19 @@ def _read(
             # To the end, even when no more is wanted: the next task has the connection then.
             for piece in pieces(stream):
                 is_empty = False
-                following = piece.next_offset
-                if following is None or following <= position:
-                    continue
-                if not stream.left and following < wanted.end:
+                following = max(position, piece.next_offset)
+                if not stream.left and position < following < wanted.end:
                     fetcher.ask_ahead(following)
                 yield from decoder.decode(piece, position, wanted.end, aborted)
-                position = following
-                # Not before the batches were taken: the time that Spark needs is not ours.
-                moved = time.monotonic()
+                if following > position:
+                    position, trouble = following, None
+                    # Not before the batches were taken: the time that Spark needs is not ours.
+                    moved = time.monotonic()
         except ConnectionLost:
             # What came is handed on; the rest is asked for again.
             fetcher.close()
-            if time.monotonic() - moved > settings.peer.retry_within_s:
+            trouble = trouble or attempts(settings.peer)
+            if position < wanted.end and not trouble.pause():
                 raise
             continue
         if is_empty and stream.size >= HEADER_SIZE:

@@ -41,7 +41,7 @@ def bulk_fetch(task: BulkFetch) -> Flow:
 
 
 class _Reader:
-    """Fetches from the first offset on, the next answer being asked for while one comes in."""
+    """Fetches from the first offset on, one answer after another."""
 
     def __init__(self, task: BulkFetch) -> None:
         self._task = task
@@ -55,11 +55,13 @@ class _Reader:
         asked = self._connection.send_fetch(self._question(offset))
         while offset < count:
             stream = self._connection.receive_fetch(asked)
-            records = self._room[: stream.size]
+            error, records = stream.partition.error, self._room[: stream.size]
+            if error or len(records) < stream.size:
+                raise BenchFailed(f"a fetch brought error {error} and {stream.size} bytes")
             stream.fill(records)
             offset = _end_of(records)
-            if stream.partition.error or not offset:
-                raise BenchFailed(f"a fetch brought error {stream.partition.error} and no messages")
+            if not offset:
+                raise BenchFailed("a fetch brought no messages")
             if offset < count:
                 asked = self._connection.send_fetch(self._question(offset))
 
