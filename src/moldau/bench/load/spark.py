@@ -145,23 +145,22 @@ class SparkBench:
         try:
             _wait(lambda: query.lastProgress is not None, "the query did not start")
             _say("ready")
-            batches: dict[int, float] = {}
+            # Noted as they come: Spark remembers the last hundred batches alone.
+            counts: dict[int, int] = {}
+            seconds: list[float] = []
             deadline = time.monotonic() + STALLED_S
-            while sum(_rows(batches_of) for batches_of in query.recentProgress) < job.count:
+            while sum(counts.values()) < job.count:
                 if query.exception() is not None or time.monotonic() > deadline:
                     raise BenchFailed(f"the query stopped at {seen} rows: {query.exception()}")
                 time.sleep(0.05)
                 for progress in query.recentProgress:
-                    if _rows(progress) and progress.batchId not in batches:
-                        batches[progress.batchId] = progress.batchDuration / 1000
+                    if progress.numInputRows and progress.batchId not in counts:
+                        counts[progress.batchId] = int(progress.numInputRows)
+                        seconds.append(progress.batchDuration / 1000)
                         deadline = time.monotonic() + STALLED_S
         finally:
             query.stop()
-        return jobs.Followed(ages, list(batches.values()))
-
-
-def _rows(progress: Any) -> int:
-    return int(progress.numInputRows)
+        return jobs.Followed(ages, seconds)
 
 
 def _stamps(batch: DataFrame) -> list[tuple[int, int]]:
