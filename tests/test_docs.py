@@ -82,7 +82,7 @@ class Shell:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=100,
             check=False,
         )
         assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
@@ -141,7 +141,7 @@ def matches(expected: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed, re.DOTALL) is not None
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_sessions_and_programs_of_a_page_do_what_it_shows(page: Path, shell: Shell) -> None:
     if find_spec("pyspark") is None and "moldau up" in page.read_text("utf-8"):

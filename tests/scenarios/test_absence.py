@@ -120,7 +120,8 @@ def test_a_wiped_follower_begins_where_its_leader_does(ensemble: Ensemble) -> No
         values = [b"%d" % number + b"." * 200 for number in range(300)]
         send(cluster, "trimmed", values)
         admin = AdminClient({**IMPATIENT, "bootstrap.servers": cluster.bootstrap})
-        (deleted,) = admin.delete_records([TopicPartition("trimmed", 0, 137)]).values()
+        start = [TopicPartition("trimmed", 0, 137)]
+        (deleted,) = admin.delete_records(start, request_timeout=PATIENCE_S).values()
         assert deleted.result(PATIENCE_S).low_watermark == 137
         leader = cluster.leader_of("trimmed")
         follower = next(broker for broker in cluster.brokers if broker != leader)
