@@ -40,6 +40,14 @@ def read_frame(connection: socket.socket) -> bytes:
     return connection.recv(size, socket.MSG_WAITALL)
 
 
+class Slice:
+    """Stands in for a slice of a segment file."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.size = len(data)
+
+
 def taken(stream: FetchStream) -> memoryview:
     """All the records of an answer."""
     records = memoryview(bytearray(stream.left))

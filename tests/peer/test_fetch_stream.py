@@ -21,19 +21,11 @@ from moldau.wire.fetch import FetchedPartition, fetch_codec
 from moldau.wire.headers import response_frame
 from moldau.wire.messages import encode_response
 from moldau.wire.primitives import TopicKey
-from tests.peer.peers import listener, read_frame, taken
+from tests.peer.peers import Slice, listener, read_frame, taken
 
 VERSION = 12
 RECORDS = bytes(range(256)) * 300
 QUESTION = FetchQuestion((Wanted("orders", None, 0, 0, 1 << 20),))
-
-
-class Slice:
-    """Stands in for a slice of a segment file."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.size = len(data)
 
 
 def framed(correlation_id: int, *partitions: FetchedPartition, code: int = 0) -> bytes:

@@ -20,18 +20,11 @@ from moldau.peer.fetching import (
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.fetch import FetchedPartition, fetch_codec
 from moldau.wire.primitives import MalformedRequest
+from tests.peer.peers import Slice
 
 FETCH = VERSIONS[Api.FETCH]
 ALL_VERSIONS = range(FETCH.first, FETCH.last + 1)
 ID = UUID(int=77)
-
-
-class Slice:
-    """Stands in for a slice of a segment file."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.size = len(data)
 
 
 FULL = FetchedPartition(0, 0, 50, 40, 3, Slice(b"x" * 300), aborted=[(9, 2), (8, 30)])

@@ -84,6 +84,10 @@ class FetchedPartition(NamedTuple):
     leader: tuple[int, int] | None
 
 
+# The fields before the records.
+_Said = tuple[TopicKey, int, int, int, int, int, list[tuple[int, int]]]
+
+
 class FetchAnswer(NamedTuple):
     """A whole answer; `error` concerns the request as such."""
 
@@ -230,8 +234,8 @@ def _decode_beginning(layout: _Layout, body: memoryview) -> Beginning:
     partitions, position = read_count(body, position, layout.flexible)
     if partitions != 1:
         raise MalformedRequest(f"it is for {partitions} partitions instead of one")
-    partition, size, position = _decode_result(layout, key, body, position)
-    return Beginning(code, partition, position, size)
+    said, size, position = _decode_result(layout, key, body, position)
+    return Beginning(code, FetchedPartition(*said, body[:0], None, None), position, size)
 
 
 def _decode_top(layout: _Layout, body: memoryview) -> tuple[int, int, int, int]:
@@ -253,8 +257,8 @@ def _decode_topic(layout: _Layout, body: memoryview, position: int) -> tuple[Top
 
 def _decode_result(
     layout: _Layout, key: TopicKey, body: memoryview, position: int
-) -> tuple[FetchedPartition, int, int]:
-    """A partition without its records, their size, and where they begin."""
+) -> tuple[_Said, int, int]:
+    """What is said of a partition before its records, their size, and where they begin."""
     compact = layout.flexible
     index, code, high_watermark, last_stable, *rest = layout.result.unpack_from(body, position)
     position += layout.result.size
@@ -269,16 +273,14 @@ def _decode_result(
         position += 4
     size, position = _records_size(body, position, compact)
     log_start = rest[0] if rest else -1
-    fetched = FetchedPartition(
-        key, index, code, high_watermark, last_stable, log_start, aborted, body[:0], None, None
-    )
-    return fetched, size, position
+    said = (key, index, code, high_watermark, last_stable, log_start, aborted)
+    return said, size, position
 
 
 def _decode_partition(
     layout: _Layout, key: TopicKey, body: memoryview, position: int
 ) -> tuple[FetchedPartition, int]:
-    fetched, size, position = _decode_result(layout, key, body, position)
+    said, size, position = _decode_result(layout, key, body, position)
     end = position + size
     if end > len(body):
         raise MalformedRequest(f"{size} bytes of records reach beyond it")
@@ -286,7 +288,7 @@ def _decode_partition(
     diverging = leader = None
     if layout.flexible:
         diverging, leader, position = _read_tags(body, position)
-    return fetched._replace(records=records, diverging=diverging, leader=leader), position
+    return FetchedPartition(*said, records, diverging, leader), position
 
 
 def _records_size(body: memoryview, position: int, compact: bool) -> tuple[int, int]:

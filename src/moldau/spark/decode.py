@@ -106,7 +106,6 @@ class _Run:
 
     buffer: Bytes
     sections: list[tuple[int, ...]]
-    is_unpacked: bool = False
 
 
 class Decoder:
@@ -139,7 +138,8 @@ class Decoder:
     ) -> Iterator[pa.RecordBatch]:
         """The records with `first <= offset < until`; an empty Arrow batch is not yielded."""
         aborted = aborted or Aborted()
-        array, scratch = scan.array, scan.is_scratch
+        array = scan.array
+        scratch = array if scan.is_scratch else None
         runs: list[_Run] = []
         size = rows = 0
         for position, length, count, section in self._data_batches(scan, first, until, aborted):
@@ -151,7 +151,7 @@ class Decoder:
             else:
                 section_bytes = scan.buffer[position + HEADER_SIZE : position + length]
                 body = _array(decompress(Codec.of(codec), section_bytes, self._max_decompressed))
-                runs.append(_Run(body, [], is_unpacked=True))
+                runs.append(_Run(body, []))
                 start, end = 0, len(body)
             if count * SMALLEST_RECORD > end - start:
                 raise self._wrong(f"{count} records cannot lie in {end - start} bytes", section[0])
@@ -201,12 +201,12 @@ class Decoder:
             )
 
     def _arrow(
-        self, runs: list[_Run], rows: int, size: int, first: int, until: int, scratch: bool
+        self, runs: list[_Run], rows: int, size: int, first: int, until: int, scratch: Bytes | None
     ) -> list[pa.RecordBatch]:
         """One batch, or none if all its records lie elsewhere."""
         place: Bytes | None = None
-        if scratch and len(runs) == 1 and not runs[0].is_unpacked:
-            place = runs[0].buffer[runs[0].sections[0][0] : runs[0].sections[-1][1]]
+        if len(runs) == 1 and runs[0].buffer is scratch:
+            place = scratch[runs[0].sections[0][0] : runs[0].sections[-1][1]]
         self._columns.begin(rows, size, place)
         for run in runs:
             sections: Ints = np.array(run.sections, np.int64)
