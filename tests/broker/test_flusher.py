@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from moldau.log.files import replace_file
 from moldau.testing import Broker
+from tests.broker.broker_process import BrokerProcess
 
 
 class HeldFsync:
@@ -43,9 +47,9 @@ def fsync(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldFsync]:
 class Sender:
     """A producer that keeps what came of each message."""
 
-    def __init__(self, broker: Broker, **settings: object) -> None:
+    def __init__(self, bootstrap: str, **settings: object) -> None:
         self.outcomes: list[KafkaError | None] = []
-        self._producer = Producer({"bootstrap.servers": broker.bootstrap, **settings})
+        self._producer = Producer({"bootstrap.servers": bootstrap, **settings})
 
     def send(self, value: bytes) -> None:
         self._producer.produce("t", value, partition=0, on_delivery=self._delivered)
@@ -72,7 +76,7 @@ def end_offset(broker: Broker) -> int:
 def test_a_write_with_acks_all_is_answered_and_seen_only_after_the_flush(fsync: HeldFsync) -> None:
     with Broker() as broker:
         broker.create_topic("t", flush_messages=1)
-        sender = Sender(broker, acks="all")
+        sender = Sender(broker.bootstrap, acks="all")
         sender.send(b"x")
         assert fsync.begun.acquire(timeout=20)
         assert sender.wait(0.2) == 1
@@ -85,7 +89,7 @@ def test_a_write_with_acks_all_is_answered_and_seen_only_after_the_flush(fsync: 
 def test_writes_that_arrive_during_a_flush_share_the_next_one(fsync: HeldFsync) -> None:
     with Broker() as broker:
         broker.create_topic("t", flush_messages=1)
-        sender = Sender(broker, acks="all", **{"linger.ms": 0, "batch.num.messages": 1})
+        sender = Sender(broker.bootstrap, acks="all", **{"linger.ms": 0, "batch.num.messages": 1})
         sender.send(b"first")
         assert fsync.begun.acquire(timeout=20)
         for _ in range(50):
@@ -97,10 +101,28 @@ def test_writes_that_arrive_during_a_flush_share_the_next_one(fsync: HeldFsync) 
         assert 2 <= fsync.count < 20
 
 
+def test_where_a_log_ends_after_a_crash_is_told_once_what_was_left_is_on_disk(
+    fsync: HeldFsync, tmp_path: Path
+) -> None:
+    with BrokerProcess(tmp_path / "data", ["log.flush.interval.messages=1"]) as process:
+        sender = Sender(f"127.0.0.1:{process.port}", acks="all")
+        for _ in range(3):
+            sender.send(b"x")
+        assert sender.wait() == 0
+        process.stop(signal.SIGKILL)
+    again = Broker(data_dir=tmp_path / "data", log_flush_interval_messages=1)
+    with again as broker, ThreadPoolExecutor(1) as thread:
+        assert fsync.begun.acquire(timeout=20)
+        end = thread.submit(end_offset, broker)
+        assert not wait([end], 0.5).done
+        fsync.free.set()
+        assert end.result(20) == 3
+
+
 def test_a_count_without_a_time_does_not_leave_the_last_messages_waiting() -> None:
     with Broker() as broker:
         broker.create_topic("t", flush_messages=1000)
-        sender = Sender(broker, acks=1)
+        sender = Sender(broker.bootstrap, acks=1)
         sender.send(b"x")
         assert sender.wait() == 0
         consumer = Consumer(
@@ -116,7 +138,7 @@ def test_a_count_without_a_time_does_not_leave_the_last_messages_waiting() -> No
 def test_without_a_policy_nothing_waits_for_the_disk(fsync: HeldFsync) -> None:
     with Broker() as broker:
         broker.create_topic("t")
-        sender = Sender(broker, acks="all")
+        sender = Sender(broker.bootstrap, acks="all")
         sender.send(b"x")
         assert sender.wait() == 0
         assert (sender.outcomes, fsync.count, end_offset(broker)) == ([None], 0, 1)
@@ -137,7 +159,7 @@ def test_a_failed_fsync_takes_the_partition_offline_and_tells_the_producer(
         broker.create_topic("t", flush_messages=1)
         broker.create_topic("other")
         monkeypatch.setattr(os, "fsync", fail)
-        sender = Sender(broker, acks="all", retries=0)
+        sender = Sender(broker.bootstrap, acks="all", retries=0)
         sender.send(b"x")
         assert sender.wait() == 0
         [error] = sender.outcomes
@@ -164,7 +186,7 @@ def test_a_small_file_that_finds_no_room_is_written_later_and_nothing_is_offline
     with Broker() as broker:
         broker.create_topic("t", flush_messages=1)
         monkeypatch.setattr("moldau.log.flush.replace_file", refuse_once)
-        sender = Sender(broker, acks="all", retries=0)
+        sender = Sender(broker.bootstrap, acks="all", retries=0)
         sender.send(b"x")
         assert sender.wait() == 0
         assert refused
@@ -181,7 +203,7 @@ def test_a_policy_that_is_set_later_applies_at_once(fsync: HeldFsync) -> None:
         resource = ConfigResource(ConfigResource.Type.TOPIC, "t", incremental_configs=[entry])
         for outcome in admin.incremental_alter_configs([resource]).values():
             outcome.result(20)
-        sender = Sender(broker, acks="all")
+        sender = Sender(broker.bootstrap, acks="all")
         sender.send(b"x")
         assert fsync.begun.acquire(timeout=20)
         assert sender.wait(0.2) == 1

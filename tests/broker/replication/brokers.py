@@ -98,8 +98,17 @@ class Brokers:
 
     async def commit(self, change: Any) -> None:
         """As the controller; done when every broker knows."""
-        (controller,) = {broker.state.controller_id for broker in self._running.values()}
-        await self._running[controller].store.commit([change])
+        await self._running[await self._controller()].store.commit([change])
+
+    async def _controller(self) -> int:
+        """The one that all brokers take for it: one that was just started may not know yet."""
+
+        def agreed() -> set[int]:
+            named = {broker.state.controller_id for broker in self._running.values()}
+            return named if len(named) == 1 and named <= self._running.keys() else set()
+
+        (controller,) = await until(agreed, "one controller at all")
+        return controller
 
     async def create(
         self, name: str, replicas: Sequence[int] = (0, 1), partitions: int = 1, **configs: str
@@ -121,8 +130,7 @@ class Brokers:
         self, name: str, leader: int, isr: Sequence[int], index: int = 0, **more: Any
     ) -> int:
         """Another leader, as it pleases the test; the new leader epoch."""
-        (controller,) = {broker.state.controller_id for broker in self._running.values()}
-        old = self[controller].state.topics[name].partitions[index]
+        old = self[await self._controller()].state.topics[name].partitions[index]
         new = msgspec.structs.replace(
             old, leader=leader, isr=tuple(isr), leader_epoch=old.leader_epoch + 1, **more
         )

@@ -106,7 +106,7 @@ async def _find(
 ) -> tuple[int, int, int]:
     log = partition.log
     if timestamp == LATEST:
-        _check_watermark(partition)
+        await _check_watermark(partition)
         end = log.last_stable if committed else log.high_watermark
         return end, -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -120,12 +120,16 @@ async def _find(
             found = await asyncio.to_thread(log.offset_for_time, timestamp)
     end = log.last_stable if committed else log.high_watermark
     if found is None or found[0] >= end:
-        _check_watermark(partition)
+        await _check_watermark(partition)
         return -1, -1, -1
     return found
 
 
-def _check_watermark(partition: Partition) -> None:
+async def _check_watermark(partition: Partition) -> None:
     """KIP-207: a new leader may not know yet how much its consumers have seen of the old one."""
+    if partition.log.high_watermark < partition.epoch_start and partition.in_sync is None:
+        # The only replica of a topic with a flush policy, after a crash: what that left is being
+        # forced to disk. Clients do not all ask again.
+        await partition.force()
     if partition.log.high_watermark < partition.epoch_start:
         raise _NotKnownYet
