@@ -190,7 +190,7 @@ def test_damaged_records_are_decoded_as_the_plain_decoder_does_or_refused(
 @settings(max_examples=800)
 @given(st.binary(max_size=400), st.integers(-5, 500), st.integers(-5, 500), st.integers(-3, 100))
 def test_the_kernel_never_leaves_its_buffers(data: bytes, start: int, end: int, rows: int) -> None:
-    """Guard bytes around every output, and sections that lie about where they are."""
+    """Guard bytes after every output, and a table that lies about where records are."""
     size = max(end - start, 0) if 0 <= start <= end <= len(data) else len(data)
     rows = min(rows, size // 7)
     guard = 64
@@ -199,36 +199,30 @@ def test_the_kernel_never_leaves_its_buffers(data: bytes, start: int, end: int, 
         array = np.full(count + guard, 77, kind)
         return array[: max(count, 0)], array
 
+    said, rows = rows, max(rows, 0)
     outputs = {}
-    for name, count, kind in (
-        ("offsets", max(rows, 0), np.int64), ("times", max(rows, 0), np.int64),
-        ("types", max(rows, 0), np.int32),
-        ("key_ends", max(rows, 0) + 1, np.int32), ("key_data", size, np.uint8),
-        ("key_there", max(rows, 0), np.uint8),
-        ("value_ends", max(rows, 0) + 1, np.int32), ("value_data", size, np.uint8),
-        ("value_there", max(rows, 0), np.uint8),
-        ("header_ends", max(rows, 0) + 1, np.int32), ("header_there", max(rows, 0), np.uint8),
-        ("name_ends", size // 2 + 1, np.int32), ("name_data", size, np.uint8),
-        ("content_ends", size // 2 + 1, np.int32), ("content_data", size, np.uint8),
-        ("content_there", size // 2, np.uint8),
+    for name, lines, count, kind in (
+        ("longs", 2, rows, np.int64), ("ints", 4, rows + 1, np.int32), ("there", 3, rows, np.uint8),
+        ("key_data", 1, size, np.uint8), ("value_data", 1, size, np.uint8),
+        ("header_ends", 2, size // 2 + 1, np.int32), ("header_data", 2, size, np.uint8),
+        ("header_there", 1, size // 2, np.uint8),
     ):  # fmt: skip
-        outputs[name] = room(count, kind)
+        outputs[name] = room(lines * count, kind)
     views = {name: pair[0] for name, pair in outputs.items()}
-    section = np.array([[start, end, rows, 0, 1 << 40, 0, 0, 0]], np.int64)
+    for name, lines in (("longs", 2), ("ints", 4), ("there", 3), ("header_ends", 2),
+                        ("header_data", 2)):  # fmt: skip
+        views[name] = views[name].reshape(lines, -1 if len(views[name]) else 0)
+    table = np.array([[start, end, said, 0, 1 << 40, 0, 0, 0, 0, 0]], np.int64)
     cursor = np.zeros(kernels.CURSOR_WIDTH, np.int64)
     buffer = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
-    status = kernels.decode_sections(
-        buffer, section, -FOREVER, FOREVER, cursor,
-        views["offsets"], views["times"], views["types"],
-        True, views["key_ends"], views["key_data"], views["key_there"],
-        True, views["value_ends"], views["value_data"], views["value_there"],
-        True, views["header_ends"], views["header_there"],
-        views["name_ends"], views["name_data"],
-        views["content_ends"], views["content_data"], views["content_there"],
+    status = kernels.decode_batches(
+        buffer, table, -FOREVER, FOREVER, cursor, views["longs"], views["ints"], views["there"],
+        True, views["key_data"], True, views["value_data"],
+        True, views["header_ends"], views["header_data"], views["header_there"],
     )  # fmt: skip
     assert status in range(8)
     for view, whole in outputs.values():
-        assert (whole[len(view) :] == 77).all()
+        assert (whole[view.size :] == 77).all()
 
 
 @settings(max_examples=1000)

@@ -11,7 +11,6 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from moldau.records.batch import (
-    APPEND_TIME_BIT,
     CODEC_MASK,
     CONTROL_BIT,
     CRC_START,
@@ -29,6 +28,8 @@ from moldau.spark.kernels import Bytes, Ints
 
 # Small enough for the processor's cache, large enough to spread the cost of a batch.
 TARGET_BYTES = 1 << 20
+# As many batches as a buffer has as a rule; they are counted where there are more.
+_FEW = 64
 
 _WRONG = {
     kernels.BAD_MAGIC: "a batch is not in the format v2 (magic 2)",
@@ -50,7 +51,7 @@ class Scan(NamedTuple):
 
     buffer: memoryview
     array: Bytes
-    table: list[list[int]]
+    table: Ints
     size: int
     next_offset: int
     is_scratch: bool
@@ -62,19 +63,19 @@ def scan(buffer: memoryview, is_scratch: bool = False) -> Scan:
     InvalidRecord or CorruptBatch when something else than batches lies there.
     """
     array = _array(buffer)
-    found: Ints = np.empty((kernels.count_batches(array), kernels.TABLE_WIDTH), np.int64)
-    status = kernels.scan_batches(array, found)
-    if status == kernels.BAD_MAGIC:
-        raise InvalidRecord(_WRONG[status])
-    if status != kernels.OK:
-        raise CorruptBatch(_WRONG[kernels.BAD_LENGTH])
-    table = found.tolist()
-    if not table:
-        return Scan(buffer, array, table, 0, -1, is_scratch)
-    last = table[-1]
-    size = last[kernels.POSITION] + last[kernels.SIZE]
+    table: Ints = np.empty((_FEW, kernels.TABLE_WIDTH), np.int64)
+    count = kernels.scan_batches(array, table)
+    if count == _FEW:
+        table = np.empty((kernels.count_batches(array), kernels.TABLE_WIDTH), np.int64)
+        count = kernels.scan_batches(array, table)
+    if count < 0:
+        kind = InvalidRecord if count == -kernels.BAD_MAGIC else CorruptBatch
+        raise kind(_WRONG[-count])
+    if not count:
+        return Scan(buffer, array, table[:0], 0, -1, is_scratch)
+    last = table[count - 1].tolist()
     following = last[kernels.BASE_OFFSET] + last[kernels.LAST_DELTA] + 1
-    return Scan(buffer, array, table, size, following, is_scratch)
+    return Scan(buffer, array, table[:count], last[kernels.END], following, is_scratch)
 
 
 def _array(buffer: bytes | bytearray | memoryview) -> Bytes:
@@ -102,10 +103,15 @@ class Aborted:
 
 @dataclass(slots=True)
 class _Run:
-    """Sections that lie in one buffer: the one that was scanned, or what was packed in it."""
+    """Batches whose records lie in one buffer: the one that was scanned, or what was packed in it.
+
+    They are the rows `first` up to `end` of a table.
+    """
 
     buffer: Bytes
-    sections: list[tuple[int, ...]]
+    table: Ints
+    first: int
+    end: int
 
 
 class Decoder:
@@ -138,24 +144,27 @@ class Decoder:
     ) -> Iterator[pa.RecordBatch]:
         """The records with `first <= offset < until`; an empty Arrow batch is not yielded."""
         aborted = aborted or Aborted()
-        array = scan.array
-        scratch = array if scan.is_scratch else None
+        scratch = scan.array if scan.is_scratch else None
         runs: list[_Run] = []
         size = rows = 0
-        for position, length, count, section in self._data_batches(scan, first, until, aborted):
-            codec = section[-1]
+        for number, row in self._data_batches(scan, first, until, aborted):
+            start, end, count, base, span, attributes = row[:6]
+            codec = attributes & CODEC_MASK
+            if not 0 <= count <= span + 1:
+                raise self._wrong(f"{count} records over {span + 1} offsets", base)
             if codec == Codec.NONE:
-                if not runs or runs[-1].buffer is not array:
-                    runs.append(_Run(array, []))
-                start, end = position + HEADER_SIZE, position + length
+                if runs and runs[-1].table is scan.table and runs[-1].end == number:
+                    runs[-1].end = number + 1
+                else:
+                    runs.append(_Run(scan.array, scan.table, number, number + 1))
             else:
-                section_bytes = scan.buffer[position + HEADER_SIZE : position + length]
-                body = _array(decompress(Codec.of(codec), section_bytes, self._max_decompressed))
-                runs.append(_Run(body, []))
+                packed = scan.buffer[start:end]
+                body = _array(decompress(Codec.of(codec), packed, self._max_decompressed))
                 start, end = 0, len(body)
+                row[kernels.START], row[kernels.END] = start, end
+                runs.append(_Run(body, np.array([row], np.int64), 0, 1))
             if count * SMALLEST_RECORD > end - start:
-                raise self._wrong(f"{count} records cannot lie in {end - start} bytes", section[0])
-            runs[-1].sections.append((start, end, count, *section[:-1]))
+                raise self._wrong(f"{count} records cannot lie in {end - start} bytes", base)
             size += end - start
             rows += count
             if size >= self._target_bytes:
@@ -166,21 +175,19 @@ class Decoder:
 
     def _data_batches(
         self, scan: Scan, first: int, until: int, aborted: Aborted
-    ) -> Iterator[tuple[int, int, int, tuple[int, ...]]]:
-        """Position, length, count and the rest of a section, with the codec as the last."""
-        for row in scan.table:
-            position, length, base, span, attributes, first_time, last_time, *rest = row
-            producer, count, crc = rest
+    ) -> Iterator[tuple[int, list[int]]]:
+        """The batches of the table whose records are wanted, each with its number in there."""
+        for number, row in enumerate(scan.table.tolist()):
+            start, end, _, base, span, attributes, _, _, producer, crc = row
             if base >= until:
                 return
             last = base + span
             aborted.go_to(last)
             if last < first and not attributes & CONTROL_BIT:
                 continue
-            if self._check_crcs:
-                actual = crc32c(scan.buffer[position + CRC_START : position + length])
-                if actual != crc:
-                    raise CorruptBatch(f"{self._name}: wrong CRC of the batch at offset {base}")
+            position = start - HEADER_SIZE
+            if self._check_crcs and crc32c(scan.buffer[position + CRC_START : end]) != crc:
+                raise CorruptBatch(f"{self._name}: wrong CRC of the batch at offset {base}")
             if attributes & CONTROL_BIT:
                 if aborted.has(producer):
                     marker = read_end_marker(scan.buffer, position)
@@ -189,16 +196,7 @@ class Decoder:
                 continue
             if attributes & TRANSACTIONAL_BIT and aborted.has(producer):
                 continue
-            if not 0 <= count <= span + 1:
-                raise self._wrong(f"{count} records over {span + 1} offsets", base)
-            uses_append_time = int(bool(attributes & APPEND_TIME_BIT))
-            codec = attributes & CODEC_MASK
-            yield (
-                position,
-                length,
-                count,
-                (base, span, first_time, last_time, uses_append_time, codec),
-            )
+            yield number, row
 
     def _arrow(
         self, runs: list[_Run], rows: int, size: int, first: int, until: int, scratch: Bytes | None
@@ -206,14 +204,15 @@ class Decoder:
         """One batch, or none if all its records lie elsewhere."""
         place: Bytes | None = None
         if len(runs) == 1 and runs[0].buffer is scratch:
-            place = scratch[runs[0].sections[0][0] : runs[0].sections[-1][1]]
+            # From the first of them on: they only move towards its start.
+            place = scratch[int(runs[0].table[runs[0].first, kernels.START]) :]
         self._columns.begin(rows, size, place)
         for run in runs:
-            sections: Ints = np.array(run.sections, np.int64)
-            status = self._columns.append(run.buffer, sections, first, until)
+            table = run.table[run.first : run.end]
+            status = self._columns.append(run.buffer, table, first, until)
             if status != kernels.OK:
-                bad = run.sections[self._columns.bad_section]
-                raise self._wrong(_WRONG[status], bad[kernels.FIRST_OFFSET])
+                bad = int(table[self._columns.bad_batch, kernels.BASE_OFFSET])
+                raise self._wrong(_WRONG[status], bad)
         batch = self._columns.finish()
         return [batch] if batch.num_rows else []
 

@@ -29,20 +29,23 @@ _kernel = cast(Callable[[F], F], numba.njit(cache=True, nogil=True))
 HEADER_SIZE = 61
 PREFIX_SIZE = 12
 
-# The columns of a table of batches, as `scan_batches` fills it.
-POSITION, SIZE, BASE_OFFSET, LAST_DELTA, ATTRIBUTES, BASE_TIME, MAX_TIME, PRODUCER, COUNT, CRC = (
-    range(10)
+# The columns of a table of batches: where the records of each lie, and what its header says.
+START, END, COUNT, BASE_OFFSET, LAST_DELTA, ATTRIBUTES, BASE_TIME, MAX_TIME, PRODUCER, CRC = range(
+    10
 )
 TABLE_WIDTH = 10
+APPEND_TIME_BIT = 0x08
 
-# The columns of a table of sections: the records of one batch, decompressed.
-START, END, ROWS, FIRST_OFFSET, SPAN, FIRST_TIME, APPEND_TIME, TIME_TYPE = range(8)
-SECTION_WIDTH = 8
+# The columns that a batch of Arrow takes from here, by what they are made of.
+OFFSETS, TIMES = range(2)
+KEY_ENDS, VALUE_ENDS, LIST_ENDS, TIME_TYPES = range(4)
+KEYS, VALUES, LISTS = range(3)
+NAMES, CONTENTS = range(2)
 
-# What is done so far, kept between the sections of one Arrow batch.
+# What is done so far, kept between the tables of one Arrow batch.
 (
     ROW, KEY_BYTES, KEY_NULLS, VALUE_BYTES, VALUE_NULLS,
-    HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, HEADER_NULLS, LIST_NULLS, BAD_SECTION,
+    HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, HEADER_NULLS, LIST_NULLS, BAD_BATCH,
 ) = range(11)  # fmt: skip
 CURSOR_WIDTH = 11
 
@@ -93,31 +96,34 @@ def count_batches(buffer: Bytes) -> int:
 
 @_kernel
 def scan_batches(buffer: Bytes, table: Ints) -> int:
-    """Fills one row per whole batch; OK, or what is wrong with the batch after the filled rows."""
+    """Fills one row per whole batch while there are rows; how many.
+
+    Less than 0 is what is wrong with the batch after those that were filled.
+    """
     position, end, row = 0, len(buffer), 0
-    while end - position >= PREFIX_SIZE + 5:
+    while end - position >= PREFIX_SIZE + 5 and row < len(table):
         if buffer[position + 16] != 2:
-            return BAD_MAGIC
+            return -BAD_MAGIC
         size = _int32(buffer, position + 8) + PREFIX_SIZE
         if size < HEADER_SIZE:
-            return BAD_LENGTH
-        if size > end - position or row >= len(table):
+            return -BAD_LENGTH
+        if size > end - position:
             break
-        table[row, POSITION] = position
-        table[row, SIZE] = size
+        table[row, START] = position + HEADER_SIZE
+        table[row, END] = position + size
         table[row, BASE_OFFSET] = _int64(buffer, position)
         table[row, CRC] = _int32(buffer, position + 17) & 0xFFFFFFFF
         table[row, ATTRIBUTES] = np.int64(buffer[position + 21]) << 8 | buffer[position + 22]
         table[row, LAST_DELTA] = _int32(buffer, position + 23)
         if table[row, LAST_DELTA] < 0:
-            return BAD_LENGTH
+            return -BAD_LENGTH
         table[row, BASE_TIME] = _int64(buffer, position + 27)
         table[row, MAX_TIME] = _int64(buffer, position + 35)
         table[row, PRODUCER] = _int64(buffer, position + 43)
         table[row, COUNT] = _int32(buffer, position + 57)
         position += size
         row += 1
-    return OK
+    return row
 
 
 @_inline
@@ -149,49 +155,44 @@ def _copy(source: Bytes, at: Number, target: Bytes, to: Number, size: Number) ->
 
 
 @_kernel
-def decode_sections(
+def decode_batches(
     buffer: Bytes,
-    sections: Ints,
+    table: Ints,
     first: int,
     until: int,
     cursor: Ints,
-    offsets: Ints,
-    times: Ints,
-    time_types: Offsets,
+    longs: Ints,
+    ints: Offsets,
+    there: Bytes,
     with_keys: bool,
-    key_ends: Offsets,
     key_data: Bytes,
-    key_there: Bytes,
     with_values: bool,
-    value_ends: Offsets,
     value_data: Bytes,
-    value_there: Bytes,
     with_headers: bool,
     header_ends: Offsets,
+    header_data: Bytes,
     header_there: Bytes,
-    name_ends: Offsets,
-    name_data: Bytes,
-    content_ends: Offsets,
-    content_data: Bytes,
-    content_there: Bytes,
 ) -> int:
     """Appends the records with `first <= offset < until` to the columns; OK or what is wrong.
 
-    `*_ends` have one entry more than rows (Arrow's offsets), `*_data` room for all bytes of all
-    sections: callers size them so, and the checks here make sure that a record's parts lie in it.
-    `value_data` may be the part of `buffer` that begins with the first section: values only move
-    towards its start, over what has been read, and what follows a value stays where it is.
+    `longs`, `ints` and `there` have a line per column, as long as there are rows; `ints` one more,
+    as Arrow's offsets need it, and `header_ends` likewise, for all headers. `*_data` have room for
+    all bytes of all batches: callers size them so, and the checks here make sure that a record's
+    parts lie in it. `value_data` may be the part of `buffer` that begins with the first batch's
+    records: values only move towards its start, over what has been read, and what follows stays.
     """
     row, key_at, value_at = cursor[ROW], cursor[KEY_BYTES], cursor[VALUE_BYTES]
     headers, name_at = cursor[HEADERS], cursor[HEADER_KEY_BYTES]
     content_at = cursor[HEADER_VALUE_BYTES]
-    for section in range(len(sections)):
-        position, end = sections[section, START], sections[section, END]
+    most_rows = min(longs.shape[1], ints.shape[1] - 1, there.shape[1])
+    for batch in range(len(table)):
+        position, end = table[batch, START], table[batch, END]
         if position < 0 or end > len(buffer):
-            cursor[BAD_SECTION] = section
+            cursor[BAD_BATCH] = batch
             return BAD_LENGTH
+        time_type = np.int64((table[batch, ATTRIBUTES] & APPEND_TIME_BIT) != 0)
         status = OK
-        for _ in range(sections[section, ROWS]):
+        for _ in range(table[batch, COUNT]):
             length, position = _varint(buffer, position, end)
             if position < 0 or length < 6 or length > end - position:
                 status = BAD_RECORD
@@ -205,7 +206,7 @@ def decode_sections(
             if position < 0:
                 status = BAD_RECORD
                 break
-            if offset_delta < 0 or offset_delta > sections[section, SPAN]:
+            if offset_delta < 0 or offset_delta > table[batch, LAST_DELTA]:
                 status = BAD_OFFSET
                 break
             key_size, key_from = _varint(buffer, position, stop)
@@ -217,69 +218,69 @@ def decode_sections(
                 status = BAD_RECORD
                 break
             position = stop
-            offset = sections[section, FIRST_OFFSET] + offset_delta
+            offset = table[batch, BASE_OFFSET] + offset_delta
             if offset < first or offset >= until:
                 continue
-            if row >= len(offsets):
+            if row >= most_rows:
                 status = NO_ROOM
                 break
-            time = sections[section, APPEND_TIME]
-            if sections[section, TIME_TYPE] == 0:
-                time = sections[section, FIRST_TIME] + time_delta
+            time = table[batch, MAX_TIME]
+            if time_type == 0:
+                time = table[batch, BASE_TIME] + time_delta
             if time > LATEST_MS or time < -LATEST_MS:
                 status = BAD_TIME
                 break
-            offsets[row] = offset
-            times[row] = time * 1000
-            time_types[row] = sections[section, TIME_TYPE]
+            longs[OFFSETS, row] = offset
+            longs[TIMES, row] = time * 1000
+            ints[TIME_TYPES, row] = time_type
             if with_keys:
                 if key_size > 0:
                     _copy(buffer, key_from, key_data, key_at, key_size)
                     key_at += key_size
-                key_there[row] = key_size >= 0
+                there[KEYS, row] = key_size >= 0
                 cursor[KEY_NULLS] += key_size < 0
-                key_ends[row + 1] = key_at
+                ints[KEY_ENDS, row + 1] = key_at
             if with_values:
                 if value_size > 0:
                     _copy(buffer, value_from, value_data, value_at, value_size)
                     value_at += value_size
-                value_there[row] = value_size >= 0
+                there[VALUES, row] = value_size >= 0
                 cursor[VALUE_NULLS] += value_size < 0
-                value_ends[row + 1] = value_at
+                ints[VALUE_ENDS, row + 1] = value_at
             if with_headers:
                 count, at = _varint(buffer, value_from + max(value_size, 0), stop)
                 # A header takes two bytes at least.
                 if at < 0 or count < 0 or count > (stop - at) // 2:
                     status = BAD_HEADER
                     break
-                header_there[row] = count > 0
+                there[LISTS, row] = count > 0
                 cursor[LIST_NULLS] += count == 0
                 for _ in range(count):
                     size, at = _varint(buffer, at, stop)
                     if at < 0 or size < 0 or size > stop - at:
                         status = BAD_HEADER
                         break
-                    _copy(buffer, at, name_data, name_at, size)
+                    _copy(buffer, at, header_data[NAMES], name_at, size)
                     name_at += size
                     size, at = _varint(buffer, at + size, stop)
                     if at < 0 or size < -1 or size > stop - at:
                         status = BAD_HEADER
                         break
                     if size > 0:
-                        _copy(buffer, at, content_data, content_at, size)
+                        _copy(buffer, at, header_data[CONTENTS], content_at, size)
                         content_at += size
                         at += size
-                    content_there[headers] = size >= 0
+                    header_there[headers] = size >= 0
                     cursor[HEADER_NULLS] += size < 0
                     headers += 1
-                    name_ends[headers] = name_at
-                    content_ends[headers] = content_at
+                    header_ends[NAMES, headers] = name_at
+                    header_ends[CONTENTS, headers] = content_at
                 if status != OK:
                     break
-                header_ends[row + 1] = headers
+                ints[LIST_ENDS, row + 1] = headers
             row += 1
         if status != OK:
-            cursor[BAD_SECTION] = section
+            cursor[BAD_BATCH] = batch
             return status
     cursor[ROW], cursor[KEY_BYTES], cursor[VALUE_BYTES] = row, key_at, value_at
     cursor[HEADERS], cursor[HEADER_KEY_BYTES] = headers, name_at

@@ -24,13 +24,18 @@ def pieces(stream: FetchStream, target_bytes: int = PIECE_BYTES) -> Iterator[Sca
     A batch that is cut short at the end of the answer is left out, as brokers may send it.
     """
     rest = memoryview(b"")
+    batch_size = 0
     while stream.left:
-        room = _room(rest, len(rest) + stream.left, target_bytes)
+        size = _room(batch_size, target_bytes)
+        size = min(max(size, len(rest) + 1), len(rest) + stream.left)
+        # Memory of Arrow's pool, which is used again sooner than fresh pages are touched.
+        room = memoryview(pa.allocate_buffer(size)).cast("B")
         room[: len(rest)] = rest
         stream.fill(room[len(rest) :])
         found = scan(room, is_scratch=True)
         rest = room[found.size :]
-        if stream.left and _batch_size(rest) > len(rest) + stream.left:
+        batch_size = _batch_size(rest)
+        if stream.left and batch_size > len(rest) + stream.left:
             # Nobody will look at it, but who gets the last piece should know that it is.
             stream.fill(memoryview(bytearray(stream.left)))
         if found.size:
@@ -44,12 +49,10 @@ def _batch_size(start: memoryview) -> int:
     return int(INT32.unpack_from(start, 8)[0]) + PREFIX_SIZE
 
 
-def _room(rest: memoryview, most: int, target_bytes: int) -> memoryview:
-    """Memory of Arrow's pool, which is used again sooner than fresh pages are touched.
+def _room(batch_size: int, target_bytes: int) -> int:
+    """How much to take, before a batch of that size.
 
     What is left of a batch after the end of a piece is copied to the next one. So that this is
     little, a large batch is a piece of its own, with just enough to know how large the next one is.
     """
-    batch = _batch_size(rest)
-    size = batch + PREFIX_SIZE if batch > target_bytes // 2 else target_bytes
-    return memoryview(pa.allocate_buffer(min(max(size, len(rest) + 1), most))).cast("B")
+    return batch_size + PREFIX_SIZE if batch_size > target_bytes // 2 else target_bytes
