@@ -9,11 +9,12 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find src examples -name __pycache__ -prune -o -print) pyproject.toml README.md LICENSE
 
-.PHONY: help install test lint format docs demo bench bench-kafka conformance torture clean
+.PHONY: help install test test-slow lint format docs demo bench bench-kafka conformance torture clean
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make test    lint, types and all tests"
+	@echo "make test    lint, types and the tests that are quick"
+	@echo "make test-slow   the others: kills by the dozen, whole benches, long torture"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make docs    write the generated tables of docs/ anew"
@@ -29,7 +30,10 @@ install: $(VENV)/.package
 
 # Three at a time even on two cores: tests wait for processes more than they compute.
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=20 -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.package $(VENV)/.spark
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=20 -m slow $(PYTEST_ARGS)
 
 lint: $(VENV)/.package $(VENV)/.spark
 	$(BIN)/ruff check

@@ -14,6 +14,7 @@ from tests.torture.torture import Torture
 _SECONDS = 10.0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_broker_killed_again_and_again_keeps_its_promises(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
