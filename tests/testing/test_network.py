@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="brokers are cut
 
 SOON_S = 10.0
 SILENCE_S = 0.3
+LATE_S = 2.0
 
 # A process that echoes what comes to its port, and that connects to a port when told to.
 NODE = """
@@ -159,3 +160,52 @@ def test_a_dead_broker_is_refused_and_its_connections_close(
         assert client.recv(100) == b""
     with pytest.raises(ConnectionRefusedError):
         client_of(one)
+
+
+def test_a_slow_link_delays_and_keeps_the_order(network: Network, nodes: list[Node]) -> None:
+    one, other = nodes
+    with client_of(one) as client, client_of(other) as lucky:
+        network.slow(0, 2 * SILENCE_S)
+        client.sendall(b"first")
+        assert is_silent(client)
+        client.sendall(b"second")
+        lucky.sendall(b"hello")
+        assert lucky.recv(100) == b"hello"
+        received = b""
+        while len(received) < len(b"firstsecond"):
+            received += client.recv(100)
+        assert received == b"firstsecond"
+        network.slow(0, 0)
+        client.sendall(b"third")
+        assert client.recv(100) == b"third"
+
+
+def test_what_was_sent_on_a_broken_connection_arrives_after_what_came_later(
+    network: Network,
+) -> None:
+    port, advertised = free_ports(2)
+    with socket.create_server((HOST, port)) as server:
+        server.settimeout(SOON_S)
+        network.to_broker(advertised, 0, port, 0)
+        with socket.create_connection((HOST, advertised), SOON_S) as old:
+            old_end, _ = server.accept()
+            old_end.settimeout(SOON_S)
+            network.slow(0, LATE_S)
+            old.sendall(b"old")
+            # Only what the network has taken up is on its way.
+            assert is_silent(old)
+            network.break_connections(0)
+            assert old.recv(100) == b""
+        network.slow(0, 0)
+        with socket.create_connection((HOST, advertised), SOON_S) as new:
+            new_end, _ = server.accept()
+            new_end.settimeout(SOON_S)
+            new.sendall(b"new")
+            with old_end, new_end:
+                assert new_end.recv(100) == b"new"
+                old_end.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    old_end.recv(100)
+                old_end.settimeout(SOON_S)
+                assert old_end.recv(100) == b"old"
+                assert old_end.recv(100) == b""

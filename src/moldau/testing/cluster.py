@@ -230,6 +230,20 @@ class Cluster:
         if self._places[broker].process is None:
             self._refuse(broker)
 
+    def slow(self, broker: int, delay_s: float) -> None:
+        """Make a broker's links slow: all it sends and is sent arrives so much later; 0 ends it.
+
+        It needs `can_be_cut`."""
+        self._cables.slow(broker, delay_s)
+
+    def break_connections(self, broker: int) -> None:
+        """Break all connections from and to a broker, which may be made again at once.
+
+        What was on its way to the side that was connected to still arrives there, so that requests
+        may overtake each other where links are slow. It needs `can_be_cut`.
+        """
+        self._cables.break_connections(broker)
+
     def close(self) -> None:
         """End everything; without effect when it has ended already."""
         atexit.unregister(self.close)

@@ -7,7 +7,10 @@ connections has the socket's number, and the process that holds it has it among 
 a broker can be cut off in both directions though all share one address.
 
 What is cut falls silent, as a broken cable does, and is not closed: what was sent meanwhile arrives
-late, after `heal`. A port whose broker has died is closed, so that a connection to it is refused.
+late, after `heal`. What is slow arrives later, in order. A connection that is broken ends at once
+for who made it, while what that side had sent still arrives at the other one: after a reconnect,
+old requests and new ones may overtake each other. A port whose broker has died is closed, so that
+a connection to it is refused.
 """
 
 from __future__ import annotations
@@ -26,9 +29,20 @@ from moldau.testing.ports import HOST
 T = TypeVar("T")
 
 _CHUNK = 1 << 18
+_MOST_ON_THE_WAY = 64
 _CALL_WITHIN_S = 10.0
 _CONNECTIONS = Path("/proc/net/tcp")
 _LOCAL, _REMOTE, _INODE = 1, 2, 9
+
+
+class _Link:
+    """A connection that passes through here: its ends, and the socket to who made it."""
+
+    __slots__ = ("is_broken", "near", "source", "target")
+
+    def __init__(self, source: int | None, target: int | None, near: asyncio.StreamWriter) -> None:
+        self.source, self.target, self.near = source, target, near
+        self.is_broken = False
 
 
 class Network:
@@ -40,6 +54,8 @@ class Network:
         self._pids: dict[int, int] = {}
         self._cut: set[int] = set()
         self._cut_from_clients: set[int] = set()
+        self._delay_s: dict[int, float] = {}
+        self._links: set[_Link] = set()
         self._listeners: dict[int, asyncio.Server] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -81,6 +97,14 @@ class Network:
         self._cut.discard(broker)
         self._cut_from_clients.discard(broker)
         self._loop.call_soon_threadsafe(self._wake)
+
+    def slow(self, broker: int, delay_s: float) -> None:
+        """Deliver so much later whatever the broker sends and is sent; 0 ends it."""
+        self._delay_s[broker] = delay_s
+
+    def break_connections(self, broker: int) -> None:
+        """Break every connection from or to the broker; what is on its way still arrives."""
+        self._loop.call_soon_threadsafe(self._break, broker)
 
     def is_cut(self, broker: int) -> bool:
         return broker in self._cut
@@ -151,13 +175,18 @@ class Network:
         except asyncio.CancelledError:
             writer.transport.abort()
             raise
+        link = _Link(source, target, writer)
+        self._links.add(link)
         ways = [
-            self._loop.create_task(self._pass_on(reader, far_writer, source, target)),
-            self._loop.create_task(self._pass_on(far_reader, writer, source, target)),
+            self._loop.create_task(self._pass_on(reader, far_writer, link)),
+            self._loop.create_task(self._pass_on(far_reader, writer, link)),
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            if link.is_broken and not ways[0].done():
+                await ways[0]
         finally:
+            self._links.discard(link)
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
@@ -166,21 +195,52 @@ class Network:
                 each.close()
 
     async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link
+    ) -> None:
+        """Read ahead of what is delivered: a slow link delays, and still carries as much."""
+        on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_ON_THE_WAY)
+        delivering = self._loop.create_task(self._deliver(on_the_way, writer, link))
+        try:
+            while not delivering.done():
+                await self._until_heard(link.source, link.target)
+                try:
+                    data = await reader.read(_CHUNK)
+                except OSError:
+                    data = b""
+                await on_the_way.put((self._loop.time() + self._delay(link), data))
+                if not data:
+                    break
+            await delivering
+        finally:
+            delivering.cancel()
+
+    async def _deliver(
         self,
-        reader: asyncio.StreamReader,
+        on_the_way: asyncio.Queue[tuple[float, bytes]],
         writer: asyncio.StreamWriter,
-        source: int | None,
-        target: int | None,
+        link: _Link,
     ) -> None:
         with contextlib.suppress(OSError):
             while True:
-                await self._until_heard(source, target)
-                data = await reader.read(_CHUNK)
-                await self._until_heard(source, target)
+                due, data = await on_the_way.get()
+                wait_s = due - self._loop.time()
+                if wait_s > 0:
+                    await asyncio.sleep(wait_s)
+                await self._until_heard(link.source, link.target)
                 if not data:
                     return
                 writer.write(data)
                 await writer.drain()
+
+    def _delay(self, link: _Link) -> float:
+        ends = (end for end in (link.source, link.target) if end is not None)
+        return sum(self._delay_s.get(end, 0.0) for end in ends)
+
+    def _break(self, broker: int) -> None:
+        for link in self._links:
+            if broker in (link.source, link.target):
+                link.is_broken = True
+                link.near.transport.abort()
 
     def _owner(self, from_port: int, to_port: int) -> int | None:
         """The broker whose process made this connection; None for anybody else's."""
