@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kio.schema.index import api_key_map
+
 from moldau.broker import handlers
 from moldau.broker.handlers.api_versions import served_versions
 from moldau.broker.settings import BrokerSettings
@@ -24,6 +26,25 @@ from moldau.wire.apis import Api
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 BIG = {INT_MAX: "2^31 - 1", LONG_MAX: "2^63 - 1"}
+# How the text of a setting begins that is taken and does nothing.
+WITHOUT_EFFECT = "Accepted for compatibility"
+# What Kafka's requests are for, by their keys. A row of the table of what is missing goes by itself
+# when its requests are answered, and a request that is in no row stops the generator.
+PURPOSES: dict[str, tuple[int, ...]] = {
+    "transactions": (24, 25, 26, 27, 28, 61, 65, 66),
+    "authentication (SASL) and SCRAM credentials": (17, 36, 50, 51),
+    "access control": (29, 30, 31),
+    "delegation tokens": (38, 39, 40, 41),
+    "quotas": (48, 49),
+    "several log folders": (34,),
+    "the consumer groups of KIP-848": (68, 69),
+    "share groups (KIP-932)": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
+    "streams groups (KIP-1071)": (88, 89),
+    "client metrics (KIP-714)": (71, 72, 74),
+    "KRaft: a cluster here meets in ZooKeeper": (
+        *(52, 53, 54, 55, 56, 57, 58, 59, 62, 63, 64, 67, 70, 73, 80, 81, 82),
+    ),
+}
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -70,15 +91,42 @@ def topic_settings() -> str:
     )
 
 
+def settings_without_effect() -> str:
+    settings = {**definitions(BrokerSettings), **definitions(LogConfig)}
+    names = [name for name, each in settings.items() if each.doc.startswith(WITHOUT_EFFECT)]
+    return ", ".join(f"`{name}`" for name in names) + "\n"
+
+
 def apis() -> str:
     handlers.load()
+    return table(
+        ("key", "API", "versions"),
+        (
+            (str(key), spelled(Api(key).name), f"{first}-{last}")
+            for key, (first, last) in sorted(served_versions().items())
+        ),
+    )
 
-    def row(api: Api, first: int, last: int) -> tuple[str, str, str]:
-        name = "".join(word.capitalize() for word in api.name.split("_"))
-        return str(int(api)), name, f"{first}-{last}"
 
-    served = sorted(served_versions().items())
-    return table(("key", "API", "versions"), (row(Api(key), *ends) for key, ends in served))
+def missing_apis() -> str:
+    handlers.load()
+    missing = api_key_map.keys() - served_versions().keys()
+    unnamed = missing.difference(*PURPOSES.values())
+    if unnamed:
+        raise ValueError(f"PURPOSES has no row for the requests {sorted(unnamed)}")
+    names = {key: spelled(api_key_map[key]) for key in sorted(missing)}
+    rows = [
+        (purpose, ", ".join(f"{name} ({key})" for key, name in names.items() if key in keys))
+        for purpose, keys in PURPOSES.items()
+    ]
+    if not any(name.startswith("ssl.") for name in definitions(BrokerSettings)):
+        rows.append(("encryption (TLS)", "-"))
+    return table(("for", "requests"), (row for row in rows if row[1]))
+
+
+def spelled(name: str) -> str:
+    """An API's name as Kafka spells it, from one with underscores."""
+    return "".join(word.capitalize() for word in name.split("_"))
 
 
 def commands() -> list[tuple[str, Any]]:
@@ -140,7 +188,9 @@ def _meaning(parameter: Any) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "broker-settings": broker_settings,
     "topic-settings": topic_settings,
+    "settings-without-effect": settings_without_effect,
     "apis": apis,
+    "missing-apis": missing_apis,
     "command-line": command_line,
 }
 

@@ -7,6 +7,7 @@ are started in the background, on free ports that all later commands of the page
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 import re
@@ -22,9 +23,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from docs.generate import commands, stale_pages
+from docs.generate import WITHOUT_EFFECT, commands, stale_pages
+from moldau.broker.settings import BrokerSettings
 from moldau.cli import main
 from moldau.cli.app import InOrder
+from moldau.log.config import LogConfig
+from moldau.settings import definitions
 from moldau.testing import Broker
 
 ROOT = Path(__file__).parent.parent
@@ -167,6 +171,19 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 def test_generated_tables_are_up_to_date() -> None:
     stale = [page.name for page in stale_pages()]
     assert not stale, f"{stale} are not what the code says: run `make docs`"
+
+
+def test_a_setting_is_read_somewhere_or_says_that_it_has_no_effect() -> None:
+    settings = {**definitions(BrokerSettings), **definitions(LogConfig)}
+    read = {
+        node.attr
+        for file in (ROOT / "src" / "moldau").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Attribute)
+    }
+    unread = {name for name, each in settings.items() if each.attribute not in read}
+    silent = {name for name, each in settings.items() if each.doc.startswith(WITHOUT_EFFECT)}
+    assert unread == silent
 
 
 @pytest.mark.parametrize("name", [name for name, _ in commands()])
