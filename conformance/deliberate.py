@@ -221,7 +221,7 @@ DELIBERATE: tuple[Deliberate, ...] = (
     ),
     Deliberate(
         "Versions that Kafka 4.1 holds back as unstable and later releases offer.",
-        _ranges(2, 8, 9, 22, 35),
+        _ranges(2, 8, 9),
     ),
 )
 

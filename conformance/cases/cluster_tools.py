@@ -74,8 +74,7 @@ def kafka_broker_api_versions(s: Session) -> None:
     status, text = run(main, "--bootstrap-server", s.broker.bootstrap)
     s.note("exit status", status)
     found = {int(row[1]): row.groups()[1:] for row in _OFFERED.finditer(text)}
-    unstable = (Api.LIST_OFFSETS, Api.OFFSET_COMMIT, Api.OFFSET_FETCH, Api.INIT_PRODUCER_ID)
-    for api in sorted({*VERSIONS} - {*unstable, Api.DESCRIBE_LOG_DIRS}):
+    for api in sorted({*VERSIONS} - {Api.LIST_OFFSETS, Api.OFFSET_COMMIT, Api.OFFSET_FETCH}):
         if api.name.endswith("_TXN") or api is Api.TXN_OFFSET_COMMIT:
             continue
         s.note(api.name, found.get(api))

@@ -30,6 +30,31 @@ def test_produce_is_advertised_from_version_0() -> None:
     assert served_versions()[Api.PRODUCE] == (0, 13)
 
 
+def test_no_version_is_announced_that_kafka_holds_back_or_that_has_no_meaning_here(
+    client: Client,
+) -> None:
+    answer = client.ask(Api.API_VERSIONS, 0)
+    last = {each.api_key: each.max_version for each in answer.api_keys}
+    assert last[Api.INIT_PRODUCER_ID] == 5, "v6 is two-phase commit, unstable in Kafka 4.1 to 4.4"
+    assert last[Api.DESCRIBE_LOG_DIRS] == 4, "v5 is about cordoned folders, which are none here"
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "body"),
+    [
+        # No transactional id, a time-out, no producer id or epoch, both flags, no tags.
+        (Api.INIT_PRODUCER_ID, 6, bytes(5) + b"\xff" * 10 + b"\x01\x00\x00"),
+        # All topics, no tags.
+        (Api.DESCRIBE_LOG_DIRS, 5, b"\x00\x00"),
+    ],
+)
+def test_a_version_that_is_not_announced_costs_the_connection(
+    client: Client, api: Api, version: int, body: bytes
+) -> None:
+    client.send_bytes(request_frame(api, version, 1, "early", body))
+    assert client.is_closed()
+
+
 def test_all_that_is_listed_is_handled_and_the_other_way_round() -> None:
     hot = {Api.PRODUCE, Api.FETCH, Api.API_VERSIONS}
     assert set(served_versions()) == hot | set(HANDLERS)

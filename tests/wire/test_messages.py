@@ -127,8 +127,9 @@ def test_a_field_that_no_version_knows_is_an_error() -> None:
 
 
 def test_the_table_of_versions_is_kios() -> None:
+    without_meaning_here = {Api.INIT_PRODUCER_ID: 6, Api.DESCRIBE_LOG_DIRS: 5}
     for api, versions in VERSIONS.items():
-        known = schema_name_map[api_key_map[api]]
+        known = set(schema_name_map[api_key_map[api]]) - {without_meaning_here.get(api, -1)}
         assert (versions.first, versions.last) == (min(known), max(known)), api
         for version in known:
             schema: Any = load_request_schema(api, version)
