@@ -179,16 +179,27 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._drained)
 
     def close(self, reason: str) -> None:
-        """Ends the connection at once and says why in the log."""
-        logger.warning(
-            "closing connection from %s (client %r): %s", self.peer, self.client_id, reason
-        )
+        """Ends the connection at once and says why in the log, once for many that are alike."""
+        if self._broker.hangups.note(self._peer_host, reason):
+            logger.warning(
+                "closing connection from %s (client %r): %s", self.peer, self.client_id, reason
+            )
+        self.finish()
+
+    def _fail(self, error: Exception, what: str) -> None:
+        """Ends the connection because of a bug of ours, whose stack is told once for many."""
+        if self._broker.hangups.note(self._peer_host, f"{what} failed: {error!r}"):
+            logger.error("%s from %s failed", what, self.peer, exc_info=error)
         self.finish()
 
     def finish(self) -> None:
         """Ends the connection at once, without a word."""
         self._closing = True
         self._transport.abort()
+
+    @property
+    def _peer_host(self) -> str:
+        return self.peer.rpartition(":")[0]
 
     @property
     def is_drained(self) -> bool:
@@ -242,9 +253,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._pause()
         except MalformedRequest as reason:
             self.close(str(reason))
-        except Exception:
-            logger.exception("a request from %s failed", self.peer)
-            self.finish()
+        except Exception as error:
+            self._fail(error, "a request")
             failed = True
         # What a failed request had staged lies in the buffer too, and must not be written later.
         if self.staged or failed:
@@ -326,10 +336,8 @@ class Connection(asyncio.BufferedProtocol):
         body = decode_request(api, version, memoryview(raw))
         client_id = header.client_id(frame)
         host, port = self._local
-        client_host = self.peer.rpartition(":")[0]
-        answer = handler(
-            self._broker, Request(api, version, client_id, body, raw, host, port, client_host)
-        )
+        request = Request(api, version, client_id, body, raw, host, port, self._peer_host)
+        answer = handler(self._broker, request)
         if inspect.isawaitable(answer):
             response = Response(self)
             self.reserve(response, len(raw))
@@ -342,9 +350,8 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         try:
             body = self._encode(header, await answer)
-        except Exception:
-            logger.exception("%s from %s failed", Api(header.api).name, self.peer)
-            self.finish()
+        except Exception as error:
+            self._fail(error, Api(header.api).name)
             return
         frame = response_frame(header.api, header.version, header.correlation_id, body)
         self.respond(response, [frame])

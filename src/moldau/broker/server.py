@@ -24,11 +24,13 @@ from moldau.broker.forwarding import Forwarding
 from moldau.broker.groups.coordinator import GroupCoordinator
 from moldau.broker.handlers.metadata import MetadataCache
 from moldau.broker.handlers.produce import ProduceResponse
+from moldau.broker.hangups import Hangups
 from moldau.broker.membership import Membership
 from moldau.broker.partition import Partition
 from moldau.broker.replicas import Replicas
 from moldau.broker.replication.replication import Replication
 from moldau.broker.settings import BrokerSettings
+from moldau.broker.stalls import Stalls
 from moldau.broker.start_progress import StartProgress
 from moldau.broker.upkeep import Upkeep
 from moldau.cluster.changes import (
@@ -83,6 +85,8 @@ class Broker:
         """Opens the data folder, takes up its partitions, and serves."""
         settings = self.settings
         self.loop = asyncio.get_running_loop()
+        self.stalls = Stalls(self.loop)
+        self.hangups = Hangups(self.loop.call_later)
         self._flusher = Flusher(self.loop)
         self.groups = GroupCoordinator(self)
         self.replication = Replication(self)
@@ -119,6 +123,7 @@ class Broker:
         self.groups.start()
         self.replication.start()
         self.controller.start()
+        self.stalls.start()
         assert self._server is not None
         await self._server.start_serving()
 
@@ -167,6 +172,8 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._upkeep.stop()
         await self._flusher.close()
+        self.stalls.stop()
+        self.hangups.tell()
         if hasattr(self, "store"):
             await self.store.close()
         self.logs.close()

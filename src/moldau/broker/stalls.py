@@ -1,0 +1,134 @@
+"""Stalls of the event loop: how long it served nobody, and what held it.
+
+A timer beats on the loop. A beat that comes late tells how long the loop was held, and a thread
+that watches the beats reads from the loop's own stack what it is doing meanwhile. Requests are not
+touched, so they cost nothing more. What lies between two beats counts from the second one, so a
+stall may have been longer than reported by one beat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from types import FrameType
+
+logger = logging.getLogger("moldau.broker")
+
+# Nothing may hold the loop for longer (DESIGN); what does is a bug, or a machine with too much to
+# do, and is told in the log.
+TOLERATED_S = 0.05
+_BEAT_S = 0.02
+# Between two lines about single stalls, and between two summaries.
+_QUIET_S = 10.0
+_SUMMARY_S = 600.0
+_UNSEEN = "not seen"
+
+
+class Stalls:
+    """The beats of one event loop. Event loop only, but for the thread that watches it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # The longest stall since the start, in seconds, and what held the loop then.
+        self.longest_s = 0.0
+        self.longest_cause = ""
+        # How many were longer than is tolerated.
+        self.count = 0
+        self._thread_id = threading.get_ident()
+        self._due = 0.0
+        self._cause = ""
+        self._cpu_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = threading.Event()
+        # Since the last summary, and since the last line about a single one.
+        self._recent_s = 0.0
+        self._recent_count = self._untold = 0
+        self._summary_due = self._quiet_until = 0.0
+
+    def start(self) -> None:
+        now = time.monotonic()
+        self._summary_due = now + _SUMMARY_S
+        self._schedule(now)
+        threading.Thread(target=self._watch, name="moldau-stalls", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the beats and says what was the longest stall."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._stopped.set()
+        self._note(time.monotonic())
+        self._timer = None
+        cause = f" ({self.longest_cause})" if self.longest_cause else ""
+        logger.info(
+            "longest stall of the event loop: %.0f ms%s; %d were longer than %.0f ms",
+            self.longest_s * 1000, cause, self.count, TOLERATED_S * 1000,
+        )  # fmt: skip
+
+    def _schedule(self, now: float) -> None:
+        self._due = now + _BEAT_S
+        self._cpu_s = time.thread_time()
+        self._timer = self._loop.call_later(_BEAT_S, self._beat)
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        self._note(now)
+        if now > self._summary_due:
+            self._summarize(now)
+        self._schedule(now)
+
+    def _note(self, now: float) -> None:
+        late_s = now - self._due
+        if late_s > self._recent_s:
+            self._recent_s = late_s
+        if late_s > self.longest_s:
+            self.longest_s, self.longest_cause = late_s, self._cause
+        if late_s > TOLERATED_S:
+            self._tell(now, late_s)
+        self._cause = ""
+
+    def _tell(self, now: float, late_s: float) -> None:
+        self.count += 1
+        self._recent_count += 1
+        if now < self._quiet_until:
+            self._untold += 1
+            return
+        busy_s = min(time.thread_time() - self._cpu_s, late_s)
+        more = f"; {self._untold} more since the last such line" if self._untold else ""
+        logger.warning(
+            "the event loop was held for %.0f ms, %.0f ms of them on the processor: %s%s",
+            late_s * 1000, busy_s * 1000, self._cause or _UNSEEN, more,
+        )  # fmt: skip
+        self._untold = 0
+        self._quiet_until = now + _QUIET_S
+
+    def _summarize(self, now: float) -> None:
+        logger.info(
+            "stalls of the event loop in the last %.0f minutes: longest %.0f ms, %d over %.0f ms",
+            _SUMMARY_S / 60, self._recent_s * 1000, self._recent_count, TOLERATED_S * 1000,
+        )  # fmt: skip
+        self._recent_s, self._recent_count = 0.0, 0
+        self._summary_due = now + _SUMMARY_S
+
+    def _watch(self) -> None:
+        """On a thread: notes what the loop is doing while a beat is late."""
+        while not self._stopped.wait(_BEAT_S):
+            due = self._due
+            if time.monotonic() - due > _BEAT_S and not self._cause:
+                cause = describe(sys._current_frames().get(self._thread_id))
+                if due == self._due:
+                    self._cause = cause
+
+
+def describe(frame: FrameType | None) -> str:
+    """The innermost functions of ours on a stack, the innermost first."""
+    names: list[str] = []
+    while frame is not None and len(names) < 3:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("moldau."):
+            names.append(f"{module.removeprefix('moldau.')}.{frame.f_code.co_qualname}")
+        frame = frame.f_back
+    return ", called by ".join(names) or "outside of moldau"
