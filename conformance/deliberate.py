@@ -127,10 +127,11 @@ DELIBERATE: tuple[Deliberate, ...] = (
     ),
     # Records
     Deliberate(
-        "Produce checks batches and does not walk records: an error names the batch, not the "
-        "record in it, and a payload that is not what its codec bit says is found by its reader.",
+        "Produce checks batches and does not walk records, but for the keys in a compacted topic: "
+        "a bad timestamp names the batch, not the record in it, and a payload that is not what its "
+        "codec bit says is found by its reader.",
         (
-            Place("Produce", path="*.record_errors", moldau="[]"),
+            Place("Produce", "timestamps*", path="*.record_errors", moldau="[]"),
             Place("Produce", step="a codec it is not compressed with"),
         ),
     ),

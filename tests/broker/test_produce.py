@@ -12,6 +12,7 @@ from moldau.log.errors import StorageError
 from moldau.log.log import Log
 from moldau.records.batch import read_header
 from moldau.records.compression import Codec
+from moldau.records.record import Record, build_batch
 from moldau.testing import Broker
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -266,6 +267,48 @@ def test_a_compacted_topic_takes_only_records_with_keys(client: Client) -> None:
     topic = client.create(cleanup_policy="compact")
     assert client.produce(topic, make_batch(b"x")).error_code == Error.INVALID_RECORD
     assert client.produce(topic, make_batch(b"x", key=b"k")).error_code == 0
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("version", versions(Api.PRODUCE))
+def test_records_without_a_key_are_named_from_version_8_on(
+    client: Client, version: int, codec: Codec
+) -> None:
+    topic = client.create(cleanup_policy="compact")
+    if codec is Codec.ZSTD and version < 7:
+        codec = Codec.GZIP
+    records = [
+        Record(index, now_ms(), None if index in (0, 5, 9) else b"k", b"v") for index in range(10)
+    ]
+    key = key_of(client, topic, version)
+    answer = client.produce(key, build_batch(records, codec), version=version)
+    assert (answer.error_code, answer.base_offset) == (Error.INVALID_RECORD, -1)
+    if version >= 8:
+        assert [each.batch_index for each in answer.record_errors] == [0, 5, 9]
+        for each in answer.record_errors:
+            assert "without a key" in each.batch_index_error_message
+        assert "3 of 10" in answer.error_message
+    # The answer to another partition of the same request is found behind it.
+    other = client.create()
+    answers = client.ask(
+        Api.PRODUCE,
+        version,
+        **produce_values(
+            {
+                key: {0: build_batch(records, codec)},
+                key_of(client, other, version): {0: make_batch(b"good")},
+            }
+        ),
+    ).responses
+    codes = [each.partition_responses[0].error_code for each in answers]
+    assert codes == [Error.INVALID_RECORD, Error.NONE]
+
+
+def test_an_answer_names_ten_thousand_bad_records_at_most(client: Client) -> None:
+    topic = client.create(cleanup_policy="compact")
+    answer = client.produce(topic, make_batch(*[b""] * 12_000, codec=Codec.GZIP))
+    assert [each.batch_index for each in answer.record_errors] == list(range(10_000))
+    assert "12000 of 12000" in answer.error_message
 
 
 # Idempotence

@@ -11,6 +11,7 @@ from moldau.testing import Broker
 from tests.clients.aio import AioClient
 from tests.clients.client import Client
 from tests.clients.confluent import ConfluentClient
+from tests.clients.java import JavaProducer
 from tests.clients.kafka_python import KafkaPythonClient
 
 CLIENTS: dict[str, type[ConfluentClient] | type[KafkaPythonClient] | type[AioClient]] = {
@@ -37,6 +38,12 @@ def clients(broker: Broker) -> dict[str, Client]:
 def client(request: pytest.FixtureRequest, clients: dict[str, Client]) -> Client:
     """Each kind of client in turn."""
     return clients[request.param]
+
+
+@pytest.fixture(scope="session")
+def java_producer() -> JavaProducer:
+    """Java's producer, where there is Java and Maven can fetch it."""
+    return JavaProducer()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from moldau.records.batch import (
     BatchTooLarge,
     CorruptBatch,
     InvalidRecord,
+    InvalidRecords,
     NotOneBatch,
     read_header,
 )
@@ -32,6 +33,9 @@ _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_POSITION = 35
 _MAX_CODEC = max(Codec)
 _OLD_MAGICS = (0, 1)
+# A small compressed batch may hold millions of records; an answer that named them all would be
+# many times its size.
+_MOST_NAMED = 10_000
 
 
 def wrong_length(claimed: int, size: int) -> NotOneBatch | CorruptBatch:
@@ -82,9 +86,7 @@ def inspect(batch: memoryview, attributes: int, config: LogConfig) -> memoryview
     """The batch as the topic wants it: every record with a key where it is compacted, and under
     the topic's codec."""
     if config.compacts:
-        for record in records_of(batch):
-            if record.key is None:
-                raise InvalidRecord("a compacted topic takes no record without a key")
+        _check_keys(batch)
     name = config.compression_type
     if name == "producer":
         return batch
@@ -100,6 +102,20 @@ def inspect(batch: memoryview, attributes: int, config: LogConfig) -> memoryview
     if len(out) > config.max_message_bytes:
         raise BatchTooLarge(len(out), config.max_message_bytes, "recompressed batch")
     return out
+
+
+def _check_keys(batch: memoryview) -> None:
+    """InvalidRecords, with the records that lack a key, unless all have one."""
+    total, without = 0, []
+    for total, record in enumerate(records_of(batch), 1):
+        if record.key is None:
+            without.append(total - 1)
+    if without:
+        reason = "a compacted topic takes no record without a key"
+        raise InvalidRecords(
+            f"{reason}: {len(without)} of {total} have none",
+            [(index, reason) for index in without[:_MOST_NAMED]],
+        )
 
 
 def set_append_time(batch: memoryview | bytearray, now_ms: int) -> None:

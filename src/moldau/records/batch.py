@@ -65,6 +65,17 @@ class InvalidRecord(BatchError):
     """The bytes are intact, but say something that no producer may say."""
 
 
+class InvalidRecords(InvalidRecord):
+    """Some records of an intact batch may not be written.
+
+    `errors` are (index in the batch, why), lowest first.
+    """
+
+    def __init__(self, message: str, errors: list[tuple[int, str]]) -> None:
+        super().__init__(message)
+        self.errors = errors
+
+
 class NotOneBatch(InvalidRecord):
     """The bytes are less or more than one batch, or one of a format that is no longer spoken."""
 

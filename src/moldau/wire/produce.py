@@ -31,6 +31,7 @@ _ACKS_AND_TIMEOUT = Struct(">hi")
 _INDEX_AND_SIZE = Struct(">ii")
 _SIZE_AND_CORRELATION = Struct(">ii")
 _LEADER = Struct(">ii")
+_RECORD_INDEX = Struct(">i")
 _LONGEST_NAME = 249
 
 
@@ -44,7 +45,10 @@ class ProduceRequest(NamedTuple):
 
 
 class PartitionResult:
-    """The answer for one partition; offsets are -1 where there was an error."""
+    """The answer for one partition; offsets are -1 where there was an error.
+
+    `record_errors` are (index in the batch, why) of the records that made it fail (KIP-467).
+    """
 
     __slots__ = (
         "append_time_ms",
@@ -54,6 +58,7 @@ class PartitionResult:
         "leader",
         "log_start",
         "message",
+        "record_errors",
     )
 
     def __init__(
@@ -73,6 +78,7 @@ class PartitionResult:
         self.log_start = log_start
         self.message = message
         self.leader = leader
+        self.record_errors: list[tuple[int, str]] | None = None
 
     def fail(self, error: int, message: str | None) -> None:
         """Turns the answer into an error."""
@@ -201,14 +207,23 @@ class ProduceCodec:
         return data + self._tail(result)
 
     def _tail(self, result: PartitionResult) -> bytes:
-        """No errors of single records, the message, and the leader as a tag."""
+        """The errors of single records, the message, and the leader as a tag."""
         compact = self.flexible
         data = b""
         if self._explains:
-            data += count(0, compact) + string(result.message, compact)
+            data = self._record_errors(result.record_errors or []) + string(result.message, compact)
         if compact and self._names_leader and result.leader is not None:
             return data + b"\x01\x00\x09" + _LEADER.pack(*result.leader) + b"\x00"
         return data + b"\x00" if compact else data
+
+    def _record_errors(self, errors: list[tuple[int, str]]) -> bytes:
+        compact = self.flexible
+        parts = [count(len(errors), compact)]
+        for index, message in errors:
+            parts += (_RECORD_INDEX.pack(index), string(message, compact))
+            if compact:
+                parts.append(b"\x00")
+        return b"".join(parts)
 
 
 def _topic_head(key: TopicKey, results: int, compact: bool) -> bytes:

@@ -21,6 +21,7 @@ from moldau.records.batch import (
     BatchError,
     BatchTooLarge,
     CorruptBatch,
+    InvalidRecords,
     NotOneBatch,
 )
 from moldau.records.compression import Codec
@@ -219,6 +220,8 @@ def _append(
         result.fail(*code_and_message(error))
         if not isinstance(error, _NOT_OF_THE_LOG):
             result.log_start = log.log_start
+        if isinstance(error, InvalidRecords):
+            result.record_errors = error.errors
         return
     result.log_start = log.log_start
     response.appended.append((partition, result, log.log_end))
