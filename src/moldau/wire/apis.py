@@ -56,8 +56,9 @@ class Versions(NamedTuple):
 
 
 # Loading kio's schemas to learn this takes longer than starting a broker may; a test compares. Two
-# end before kio's do. InitProducerId v6 asks for two-phase commit (KIP-939), and no release of Kafka
-# announces it. DescribeLogDirs v5 tells whether a folder is cordoned (KIP-1066), and none can be.
+# end before kio's do. InitProducerId v6 asks for two-phase commit (KIP-939), and no release of
+# Kafka announces it. DescribeLogDirs v5 tells whether a folder is cordoned (KIP-1066), and none
+# can be.
 VERSIONS: dict[Api, Versions] = {
     Api.PRODUCE: Versions(3, 13, 9),
     Api.FETCH: Versions(4, 18, 12),
