@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import hypothesis
-import pytest
 
 # One slow moment of a busy machine is no failure; the number of examples is what bounds a run.
 hypothesis.settings.register_profile("default", deadline=None)
@@ -13,8 +13,8 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A test that passed when it was run again is still to be mended: why did it fail at first?"""
-    for report in terminalreporter.getreports("rerun"):
-        terminalreporter.write_sep("-", f"first run of {report.nodeid}")
-        terminalreporter.write_line(report.longreprtext)
+def pytest_configure() -> None:
+    """Take Ctrl-C although we may run in the background of a script, which ignores it: the programs
+    that tests start, and end by Ctrl-C, would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import moldau
+from tests.processes import started
 
 PACKAGE = Path(moldau.__file__).parent
 
@@ -86,11 +87,10 @@ NOT_FOR_A_BROKER = frozenset(
 
 def test_a_broker_process_imports_no_client_and_no_command_line_library(tmp_path: Path) -> None:
     command = ["broker", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(
+    with started(
         [sys.executable, "-X", "importtime", "-m", "moldau", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     ) as process:
         assert process.stdout is not None
         ready = process.stdout.readline()

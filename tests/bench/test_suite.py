@@ -48,10 +48,7 @@ def test_a_measurement_runs_at_tiny_scale_and_cleans_up(name: str, tmp_path: Pat
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_no_process_and_no_data(number: int, tmp_path: Path) -> None:
     words = ["-m", "moldau", "bench", "--only", "latency", "--folder", str(tmp_path)]
-    # A test run in the background of a shell ignores Ctrl-C, and its children would inherit that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     bench = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE)
-    signal.signal(signal.SIGINT, before)
     try:
         children = _poll(lambda: _children_of(bench.pid, "moldau.bench.load"))
         bench.send_signal(number)

@@ -22,6 +22,7 @@ from moldau.cli.group_view import duration
 from moldau.cli.reset import Kind, Move, Target, parse_target, plan
 from moldau.testing import Broker
 from tests.cli.conftest import QUICKLY, Ended, Run
+from tests.processes import started
 
 WITHIN_S = 30.0
 JOINED = "this member reads partition"
@@ -246,10 +247,9 @@ def test_a_live_view_says_what_changes(
     produce(moldau, topic, 0, 10)
     take(moldau, topic, group, "--max", "10")
     command = ["groups", "describe", group, "--watch", "--every", "0.1", "--json"]
-    with subprocess.Popen(
+    with started(
         [sys.executable, "-m", "moldau", *command, "--bootstrap", moldau_session_broker.bootstrap],
         stdout=subprocess.PIPE,
-        text=True,
     ) as watching:
         assert watching.stdout is not None
         lines = iter(watching.stdout.readline, "")

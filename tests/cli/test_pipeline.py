@@ -16,6 +16,7 @@ import pytest
 
 from moldau.testing import Broker
 from tests.cli.conftest import Run
+from tests.processes import started
 
 MISSING = [name for name in ("pyspark", "pyarrow", "numba", "deltalake") if find_spec(name) is None]
 needs_spark = [
@@ -92,12 +93,11 @@ class TestOnSpark:
     ) -> None:
         broker = moldau_session_broker
         send(broker, topic, 30)
-        with subprocess.Popen(
+        with started(
             command("run", file, "--json"),
             env=os.environ | {"MOLDAU_BOOTSTRAP": broker.bootstrap},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             # As at a terminal: Ctrl-C goes to the whole group, Java included.
             start_new_session=True,
         ) as running:
@@ -123,12 +123,11 @@ class TestOnSpark:
         self, moldau_session_broker: Broker, file: Path, topic: str
     ) -> None:
         send(moldau_session_broker, topic, 5)
-        with subprocess.Popen(
+        with started(
             command("run", file, "--json"),
             env=os.environ | {"MOLDAU_BOOTSTRAP": moldau_session_broker.bootstrap},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             start_new_session=True,
         ) as running:
             _until_read(running, 5)

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from confluent_kafka import Producer
 
 from moldau.testing import Broker
 from tests.cli.conftest import QUICKLY, Run
+from tests.processes import started
 
 
 def test_lines_come_back_in_order(moldau: Run, topic: str) -> None:
@@ -193,12 +195,11 @@ def test_without_a_broker_it_says_how_to_get_one(moldau: Run, command: str) -> N
     assert "moldau broker" in ended.err
 
 
-def start_consumer(broker: Broker, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def start_consumer(broker: Broker, *words: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return started(
         [sys.executable, "-m", "moldau", "consume", *words, "--bootstrap", broker.bootstrap],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     )
 
 
@@ -234,12 +235,11 @@ def test_messages_that_a_dying_broker_did_not_take_are_counted(fresh_name: str) 
     with Broker() as broker:
         broker.create_topic(fresh_name)
         options = ("--timeout", "1.5", "--json", "--bootstrap", broker.bootstrap)
-        with subprocess.Popen(
+        with started(
             [sys.executable, "-m", "moldau", "produce", fresh_name, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         ) as producer:
             assert producer.stdin is not None
             producer.stdin.write('{"value": "in time"}\n')

@@ -61,15 +61,12 @@ class Up:
 
 @contextmanager
 def up(folder: Path, *words: str) -> Iterator[Up]:
-    # A test run in the background of a shell ignores Ctrl-C, and its children would inherit that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, "-m", "moldau", "up", "--data-dir", str(folder), "--port", "0", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    signal.signal(signal.SIGINT, before)
     try:
         yield Up(process)
     finally:

@@ -22,6 +22,7 @@ from tests.clients.members import (
     topic_of,
     until,
 )
+from tests.processes import started
 
 SHORT_SESSION_MS = 1_500
 
@@ -45,7 +46,7 @@ while True:
 @contextmanager
 def doomed(broker: Broker) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", DOOMED, broker.bootstrap, str(SHORT_SESSION_MS)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with started(command, stdout=subprocess.PIPE) as process:
         try:
             yield process
         finally:

@@ -17,6 +17,7 @@ from kazoo.client import KazooClient
 from moldau.spark.java import NoJava
 from moldau.testing import Ensemble, zookeeper_server
 from moldau.testing.ensemble import NoZooKeeper
+from tests.processes import started
 
 STARTER = """
 import sys, time
@@ -96,7 +97,7 @@ def is_running(pid: int) -> bool:
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes through /proc")
 def test_servers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STARTER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+    with started(command, stdout=subprocess.PIPE) as starter:
         assert starter.stdout is not None
         pid = int(starter.stdout.readline())
         assert is_running(pid)

@@ -12,6 +12,7 @@ import pytest
 
 from moldau.testing.network import Network
 from moldau.testing.ports import HOST, free_ports
+from tests.processes import started
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="brokers are cut off on Linux only")
 
@@ -57,11 +58,10 @@ class Node:
 @contextmanager
 def node() -> Iterator[Node]:
     port, advertised = free_ports(2)
-    with subprocess.Popen(
+    with started(
         [sys.executable, "-c", NODE, str(port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

@@ -10,6 +10,7 @@ import pytest
 
 from moldau.spark.pipeline import CheckpointInUse, PipelineError
 from moldau.spark.pipeline.checkpoint import Checkpoint
+from tests.processes import started
 
 HOLDS = """
 import sys
@@ -22,11 +23,10 @@ sys.stdin.read()
 
 
 def test_a_second_process_is_told_who_has_the_checkpoint(tmp_path: Path) -> None:
-    with subprocess.Popen(
+    with started(
         [sys.executable, "-c", HOLDS, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdin is not None
