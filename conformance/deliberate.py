@@ -208,14 +208,18 @@ DELIBERATE: tuple[Deliberate, ...] = (
     # What is offered
     Deliberate(
         "Not offered: transactions (not yet), SASL, access control, delegation tokens, quotas and "
-        "SCRAM credentials, several log folders, client metrics (KIP-714), the groups of KIP-848, "
+        "SCRAM credentials, loggers, client metrics (KIP-714), the groups of KIP-848, "
         "KIP-932 and KIP-1071 and their settings, KRaft and its features.",
         (
             *_ranges(24, 25, 26, 27, 28, 65, 66, moldau=_ABSENT),
-            *_ranges(17, 29, 30, 31, 34, 36, 38, 39, 40, 41, 48, 49, 50, 51, moldau=_ABSENT),
-            *_ranges(55, 57, 61, 64, 68, 69, 74, 76, 77, 78, 79, 80, 81, moldau=_ABSENT),
+            *_ranges(17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51, moldau=_ABSENT),
+            *_ranges(57, 61, 64, 68, 69, 76, 77, 78, 79, 80, 81, moldau=_ABSENT),
             *_ranges(83, 84, 85, 86, 87, 90, 91, 92, moldau=_ABSENT),
             Place("Versions", "features"),
+            Place("DescribeQuorum", "the_quorum", moldau="'unsupported_version'"),
+            Place("Java tools", "kafka_metadata_quorum", moldau="1"),
+            Place("ListConfigResources", "resources", "types ??", kafka="*[8, '1']*"),
+            Place("ListConfigResources", "resources", "types ?8?", kafka="[[8, '1']]"),
             Place("DescribeConfigs", step="an unknown group"),
             Place("DescribeConfigs", step="an unknown client subscription"),
         ),

@@ -36,13 +36,12 @@ PURPOSES: dict[str, tuple[int, ...]] = {
     "access control": (29, 30, 31),
     "delegation tokens": (38, 39, 40, 41),
     "quotas": (48, 49),
-    "several log folders": (34,),
     "the consumer groups of KIP-848": (68, 69),
     "share groups (KIP-932)": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
     "streams groups (KIP-1071)": (88, 89),
-    "client metrics (KIP-714)": (71, 72, 74),
+    "client metrics (KIP-714)": (71, 72),
     "KRaft: a cluster here meets in ZooKeeper": (
-        *(52, 53, 54, 55, 56, 57, 58, 59, 62, 63, 64, 67, 70, 73, 80, 81, 82),
+        *(52, 53, 54, 56, 57, 58, 59, 62, 63, 64, 67, 70, 73, 80, 81, 82),
     ),
 }
 

@@ -46,6 +46,50 @@ def log_folders(s: Session, version: int) -> None:
     s.note("in the list of all", [len(each.partitions) for each in found], Api.DESCRIBE_LOG_DIRS)
 
 
+@case(Api.ALTER_REPLICA_LOG_DIRS)
+def moves_between_folders(s: Session, version: int) -> None:
+    name, unknown, here = s.topic(2), s.name("unknown"), str(s.broker.data_dir)
+
+    def move(what: str, *moves: tuple[str, str, list[int]]) -> None:
+        given = [
+            {"path": path, "topics": [{"name": topic, "partitions": partitions}]}
+            for path, topic, partitions in moves
+        ]
+        # The paths differ, so the question is not shown.
+        answer = s.quietly(Api.ALTER_REPLICA_LOG_DIRS, version, dirs=given)
+        found = {
+            (topic.topic_name, each.partition_index): each.error_code
+            for topic in answer.results
+            for each in topic.partitions
+        }
+        s.note(what, sorted(found.items()), Api.ALTER_REPLICA_LOG_DIRS)
+
+    move("to where it is", (here, name, [0, 1]))
+    move("an unknown partition", (here, name, [9, 0]))
+    move("a negative partition", (here, name, [-1]))
+    move("an unknown topic", (here, unknown, [0]))
+    move("an empty name", (here, "", [0]))
+    move("a bad name", (here, "a b", [0]))
+    move("the longest name", (here, "x" * 213, [0]))
+    move("a name too long for a copy", ("/nowhere", "x" * 214, [0]))
+    for path in ("/nowhere", "", "data", f"{here}/"):
+        move(f"to {path.replace(here, 'here')!r}", (path, name, [0]), (path, unknown, [0]))
+    move("to two folders", ("/nowhere", name, [0]), (here, name, [0]))
+    move("twice", (here, name, [0, 0]))
+    move("no partitions", (here, name, []))
+    move("nothing")
+
+
+@case(Api.DESCRIBE_QUORUM)
+def the_quorum(s: Session, version: int) -> None:
+    answer = s.quietly(
+        Api.DESCRIBE_QUORUM,
+        version,
+        topics=[{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}],
+    )
+    s.note("the error", answer.error_code, Api.DESCRIBE_QUORUM)
+
+
 @case(Api.DESCRIBE_TOPIC_PARTITIONS)
 def partitions_in_pages(s: Session, version: int) -> None:
     one, five = s.topic(), s.topic(5)

@@ -57,6 +57,35 @@ def kafka_leader_election(s: Session) -> None:
 
 
 @scenario("Java tools")
+def kafka_replicas_between_folders(s: Session) -> None:
+    tool, name = Tools(s), s.topic()
+    main = f"{TOOLS}.reassign.ReassignPartitionsCommand"
+    move = {"topic": name, "partition": 0, "replicas": [1]}
+    for what, path in (("where it is", str(s.broker.data_dir)), ("elsewhere", "/nowhere")):
+        with _file(version=1, partitions=[move | {"log_dirs": [path]}]) as plan_file:
+            tool(what, main, "--execute", "--reassignment-json-file", plan_file)
+
+
+@scenario("Java tools")
+def kafka_groups_and_metrics_settings(s: Session) -> None:
+    tool = Tools(s)
+    main = "kafka.admin.ConfigCommand"
+    for kind in ("groups", "client-metrics"):
+        one = ("--entity-type", kind, "--entity-name", s.name("x"))
+        tool(f"all {kind}", main, "--describe", "--entity-type", kind)
+        tool(f"one of the {kind}", main, "--describe", *one)
+        tool(f"{kind} altered", main, "--alter", *one, "--add-config", "nonsense=1")
+    tool("client metrics", f"{TOOLS}.ClientMetricsCommand", "--list")
+
+
+@scenario("Java tools")
+def kafka_metadata_quorum(s: Session) -> None:
+    at = ("--bootstrap-server", s.broker.bootstrap)
+    status, _ = run(f"{TOOLS}.MetadataQuorumCommand", *at, "describe", "--status")
+    s.note("exit status", status)
+
+
+@scenario("Java tools")
 def kafka_delete_records(s: Session) -> None:
     tool, name = Tools(s), s.topic()
     s.fill(name, s.batch(b"a", b"b", b"c"))

@@ -42,7 +42,9 @@ def descriptions(s: Session, version: int) -> None:
     describe("an unknown type", (99, "x", None))
     describe("type zero", (0, "x", None))
     describe("an unknown group", (GROUP, s.name("unknown"), []))
+    describe("a group without a name", (GROUP, "", []))
     describe("an unknown client subscription", (CLIENT_METRICS, "x", []))
+    describe("a client subscription without a name", (CLIENT_METRICS, "", []))
     describe("the loggers of another broker", (BROKER_LOGGER, "77", []))
     describe("the loggers of nobody", (BROKER_LOGGER, "", []))
     describe("a topic and a broker", (TOPIC, name, some[:1]), (BROKER, "1", keys[:1]))
@@ -89,6 +91,10 @@ def whole_sets(s: Session, version: int) -> None:
     alter("a broker setting that is fixed", (BROKER, "1", [("node.id", "7")]))
     alter("a logger", (BROKER_LOGGER, "1", [("kafka.nonsense", "INFO")]))
     alter("an unknown type", (99, "x", []))
+    for kind, what in ((GROUP, "group"), (CLIENT_METRICS, "subscription")):
+        alter(f"nothing of a {what}", (kind, "x", []))
+        alter(f"a {what} without a name", (kind, "", []))
+        alter(f"an unknown setting of a {what}", (kind, "x", [("nonsense", "1")]))
     alter("all gone", (TOPIC, name, []))
     alter("nothing")
 
@@ -150,6 +156,12 @@ def single_settings(s: Session, version: int) -> None:
     alter("two, one of them bad", (TOPIC, name, [("nonsense", _SET, "1")]), (BROKER, "", []))
     alter("a logger of another broker", (BROKER_LOGGER, "77", [("kafka", _SET, "INFO")]))
     alter("an unknown type", (99, "x", []))
+    for kind, what in ((GROUP, "group"), (CLIENT_METRICS, "subscription")):
+        alter(f"nothing of a {what}", (kind, "x", []))
+        alter(f"a {what} without a name", (kind, "", []))
+        alter(f"an unknown setting of a {what}", (kind, "x", [("nonsense", _SET, "1")]))
+        alter(f"appended to a {what}", (kind, "x", [("nonsense", _APPEND, "1")]))
+        alter(f"deleted of a {what}", (kind, "x", [("nonsense", _DELETE, None)]))
     alter("nothing", (TOPIC, name, []))
 
 
@@ -170,6 +182,30 @@ def _own(s: Session, kind: int, name: str) -> dict[str, str]:
     given = [{"resource_type": kind, "resource_name": name, "configuration_keys": None}]
     answer = s.quietly(Api.DESCRIBE_CONFIGS, 4, resources=given)
     return {each.name: each.value for each in answer.results[0].configs if each.config_source == 1}
+
+
+@case(Api.LIST_CONFIG_RESOURCES)
+def resources(s: Session, version: int) -> None:
+    name = s.topic()
+    for types in (
+        [],
+        [TOPIC],
+        [BROKER],
+        [BROKER_LOGGER],
+        [CLIENT_METRICS],
+        [GROUP],
+        [TOPIC, TOPIC],
+    ):
+        answer = s.quietly(Api.LIST_CONFIG_RESOURCES, version, resource_types=types)
+        found = [
+            (getattr(each, "resource_type", CLIENT_METRICS), each.resource_name)
+            for each in answer.config_resources
+            # The topics of other cases are there for a while after they were deleted.
+            if getattr(each, "resource_type", CLIENT_METRICS) != TOPIC or each.resource_name == name
+        ]
+        s.note(f"types {types}", (answer.error_code, sorted(found)), Api.LIST_CONFIG_RESOURCES)
+    for types in ([99], [0], [1], [TOPIC, 3]):
+        s.ask(f"types {types}", Api.LIST_CONFIG_RESOURCES, version, resource_types=types)
 
 
 @scenario("Defaults")

@@ -39,6 +39,7 @@ class Tools:
     def __call__(self, what: str, main: str, *words: str, stdin: str = "") -> str:
         status, text = run(main, "--bootstrap-server", self.s.broker.bootstrap, *words, stdin=stdin)
         self.s.note(f"{what}: exit status", status)
+        text = text.replace(str(self.s.broker.data_dir), "FOLDER")
         shown = re.sub(r"\s+", " ", text.replace(str(self.s.broker.port), "PORT"))
         shown = re.sub(r"TopicId: \S+", "TopicId: ID", shown)
         self.s.note(what, shown.strip())

@@ -9,7 +9,7 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.asking import Asker, fresh_name, versions
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OF_TOPIC, OF_BROKER, OF_ALL_BROKERS, STATIC, DEFAULT = 1, 2, 3, 4, 5
 
@@ -93,7 +93,8 @@ def test_only_what_is_asked_for_is_described(asker: Asker) -> None:
         (TOPIC, "not/good", Error.INVALID_TOPIC_EXCEPTION),
         (BROKER, "7", Error.INVALID_REQUEST),
         (BROKER, "seven", Error.INVALID_REQUEST),
-        (GROUP, "g", Error.INVALID_REQUEST),
+        (GROUP, "", Error.INVALID_REQUEST),
+        (CLIENT_METRICS, "", Error.INVALID_REQUEST),
         (99, "x", Error.INVALID_REQUEST),
     ],
 )
@@ -196,7 +197,11 @@ def test_one_bad_setting_keeps_all_of_its_resource_from_changing(asker: Asker) -
         (BROKER, "0", ("log.retention.hours", SET, "10"), Error.INVALID_REQUEST),
         (BROKER, "0", ("max.connections", SET, "-5"), Error.INVALID_REQUEST),
         (BROKER, "0", ("no.such.setting", SET, "1"), Error.INVALID_CONFIG),
-        (GROUP, "g", ("a", SET, "1"), Error.INVALID_REQUEST),
+        (GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"), Error.INVALID_CONFIG),
+        (GROUP, "g", ("a", APPEND, "1"), Error.INVALID_CONFIG),
+        (GROUP, "", ("a", DELETE, None), Error.INVALID_REQUEST),
+        (CLIENT_METRICS, "m", ("interval.ms", SET, "1000"), Error.INVALID_REQUEST),
+        (CLIENT_METRICS, "", ("a", DELETE, None), Error.INVALID_REQUEST),
         (99, "x", ("a", SET, "1"), Error.INVALID_REQUEST),
     ],
 )
@@ -206,6 +211,20 @@ def test_what_cannot_be_altered_is_refused(
     outcome = increment(asker, kind, name, edit)
     assert outcome.error_code == error
     assert outcome.error_message
+
+
+@pytest.mark.parametrize("kind", [GROUP, CLIENT_METRICS])
+def test_groups_and_client_metrics_have_no_settings(asker: Asker, kind: int) -> None:
+    assert describe(asker, kind, "any") == {}
+    assert alter(asker, kind, "any", {}).error_code == 0
+    assert increment(asker, kind, "any", ("a", DELETE, None)).error_code == 0
+    for outcome in (
+        alter(asker, kind, "any", {"a": "1"}, validate_only=True),
+        increment(asker, kind, "any", ("a", SET, "1")),
+    ):
+        assert outcome.error_code in (Error.INVALID_CONFIG, Error.INVALID_REQUEST)
+        assert "has no settings here: a" in outcome.error_message
+    assert describe(asker, kind, "any") == {}
 
 
 def test_a_resource_or_a_setting_named_twice_is_refused(asker: Asker) -> None:

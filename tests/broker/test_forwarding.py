@@ -223,6 +223,34 @@ def test_no_two_producers_get_the_same_identity_wherever_they_ask(brokers: list[
     assert len(ids) == 9
 
 
+def test_a_replica_that_others_have_cannot_be_moved_to_a_folder_here(brokers: list[Broker]) -> None:
+    name = fresh_name("elsewhere")
+    placed = [{"partition_index": 0, "broker_ids": [1]}]
+    topic = {"name": name, "num_partitions": -1, "replication_factor": -1, "assignments": placed}
+    with Asker(brokers[1]) as asker:
+        [created] = asker.ask(Api.CREATE_TOPICS, topics=[topic], timeout=9000).topics
+        assert created.error_code == 0
+    until(lambda: all(knows(broker, name, 1) for broker in brokers), "the topic is known")
+    outcomes = []
+    for broker in brokers:
+        folder = {"path": str(broker.data_dir), "topics": [{"name": name, "partitions": [0]}]}
+        with Asker(broker) as asker:
+            [moved] = asker.ask(Api.ALTER_REPLICA_LOG_DIRS, dirs=[folder]).results
+        outcomes.append(moved.partitions[0].error_code)
+    assert outcomes == [Error.REPLICA_NOT_AVAILABLE, Error.NONE, Error.REPLICA_NOT_AVAILABLE]
+
+
+def test_a_cluster_over_zookeeper_says_that_there_is_no_quorum(asker: Asker) -> None:
+    answer = asker.ask(Api.DESCRIBE_QUORUM, topics=[])
+    assert answer.error_code == Error.UNSUPPORTED_VERSION
+    assert "in ZooKeeper" in answer.error_message
+
+
+def test_the_settings_of_all_brokers_are_listed_by_any(asker: Asker) -> None:
+    found = asker.ask(Api.LIST_CONFIG_RESOURCES, resource_types=[BROKER]).config_resources
+    assert [each.resource_name for each in found] == ["0", "1", "2"]
+
+
 REFUSED: dict[Api, dict[str, Any]] = {
     Api.CREATE_TOPICS: {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}]},
     Api.DELETE_TOPICS: {"topics": [{"name": "t"}]},

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
+from kafka import TopicPartition, TopicPartitionReplica
 from kafka.admin import (
     AlterConfigOp,
     ConfigResource,
@@ -21,9 +21,12 @@ from kafka.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     InvalidTopicError,
+    LogDirNotFoundError,
+    NoError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 
 from moldau.testing import Broker
@@ -252,3 +255,30 @@ def test_log_dirs_tell_what_each_partition_takes(
     sizes = {each["partition_index"]: each["partition_size"] for each in found["partitions"]}
     assert sizes[0] == 0
     assert 10_000 < sizes[1] < 12_000
+
+
+def test_replicas_stay_in_the_only_folder(admin: Any, broker: Broker, topic: str) -> None:
+    at = TopicPartitionReplica(topic, 0, 0)
+    assert admin.alter_replica_log_dirs({at: str(broker.data_dir)}) == {at: NoError}
+    assert admin.alter_replica_log_dirs({at: "/elsewhere"}) == {at: LogDirNotFoundError}
+
+
+def test_there_is_no_quorum_to_describe(admin: Any) -> None:
+    with pytest.raises(UnsupportedVersionError, match="there is no KRaft quorum"):
+        admin.describe_metadata_quorum()
+
+
+def test_what_has_settings_is_listed(admin: Any, topic: str) -> None:
+    found = admin.list_config_resources()
+    assert topic in found["topic"]
+    assert found["broker"] == ["0"]
+    assert admin.list_config_resources([ConfigResourceType.GROUP]) == {}
+
+
+@pytest.mark.parametrize("kind", [ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS])
+def test_groups_and_client_metrics_have_no_settings(admin: Any, kind: ConfigResourceType) -> None:
+    found = admin.describe_configs([ConfigResource(kind, "any")], config_filter="all")
+    assert found == {kind.name.lower(): {"any": {}}}
+    resource = ConfigResource(kind, "any", {"interval.ms": "1000"})
+    answer = admin.alter_configs([resource], raise_on_unknown=False, incremental=True)
+    assert "has no settings here" in answer[kind.name.lower()]["any"]

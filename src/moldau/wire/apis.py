@@ -35,6 +35,7 @@ class Api(IntEnum):
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -43,7 +44,9 @@ class Api(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
@@ -56,9 +59,8 @@ class Versions(NamedTuple):
 
 
 # Loading kio's schemas to learn this takes longer than starting a broker may; a test compares. Two
-# end before kio's do. InitProducerId v6 asks for two-phase commit (KIP-939), and no release of
-# Kafka announces it. DescribeLogDirs v5 tells whether a folder is cordoned (KIP-1066), and none
-# can be.
+# end before kio's do: InitProducerId v6 asks for two-phase commit (KIP-939), which no release of
+# Kafka announces, and DescribeLogDirs v5 tells of cordoned folders (KIP-1066), which are none here.
 VERSIONS: dict[Api, Versions] = {
     Api.PRODUCE: Versions(3, 13, 9),
     Api.FETCH: Versions(4, 18, 12),
@@ -85,6 +87,7 @@ VERSIONS: dict[Api, Versions] = {
     Api.TXN_OFFSET_COMMIT: Versions(0, 5, 3),
     Api.DESCRIBE_CONFIGS: Versions(1, 4, 4),
     Api.ALTER_CONFIGS: Versions(0, 2, 2),
+    Api.ALTER_REPLICA_LOG_DIRS: Versions(1, 2, 2),
     Api.DESCRIBE_LOG_DIRS: Versions(1, 4, 2),
     Api.CREATE_PARTITIONS: Versions(0, 3, 2),
     Api.DELETE_GROUPS: Versions(0, 2, 2),
@@ -93,7 +96,9 @@ VERSIONS: dict[Api, Versions] = {
     Api.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1, 0),
     Api.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0, 0),
     Api.OFFSET_DELETE: Versions(0, 0, 1),
+    Api.DESCRIBE_QUORUM: Versions(0, 2, 0),
     Api.DESCRIBE_CLUSTER: Versions(0, 2, 0),
+    Api.LIST_CONFIG_RESOURCES: Versions(0, 1, 0),
     Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),
 }
 

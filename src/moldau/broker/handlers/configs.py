@@ -1,10 +1,14 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, of topics and brokers."""
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, of topics and brokers.
+
+Groups and client metrics subscriptions can be named as well. Kafka's settings for them belong to
+protocols that are not there (KIP-848, KIP-932, KIP-714), so each has none, and none can be set.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -38,6 +42,16 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+# What has no settings here, with the error that Kafka gives for one that does not exist.
+_WITHOUT_SETTINGS = {
+    ResourceType.CLIENT_METRICS: (Error.INVALID_REQUEST, "client metrics subscription"),
+    ResourceType.GROUP: (Error.INVALID_CONFIG, "group"),
+}
 
 
 @handles(Api.DESCRIBE_CONFIGS)
@@ -84,6 +98,9 @@ def _entries(broker: Broker, kind: int, name: str) -> list[ConfigEntry]:
             return default_broker_entries(dynamic)
         _check_broker_id(broker.id, name)
         return broker_entries(broker.settings, dynamic)
+    if kind in _WITHOUT_SETTINGS:
+        _check_without_settings(kind, name, {})
+        return []
     raise ClusterError(Error.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 
 
@@ -134,8 +151,11 @@ async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
 
     def increment(resource: Any) -> Change:
         edits = _edits(resource)
-        of_broker = resource.resource_type == ResourceType.BROKER
-        known = broker_settings() if of_broker else definitions(LogConfig)
+        known: Mapping[str, Setting] = {}
+        if resource.resource_type == ResourceType.BROKER:
+            known = broker_settings()
+        elif resource.resource_type == ResourceType.TOPIC:
+            known = definitions(LogConfig)
         return lambda current: edited(
             current, edits, known, lambda name: _current_default(broker, known[name])
         )
@@ -216,8 +236,18 @@ async def _alter_one(
         await broker.controller.alter_broker_configs(
             broker_id, checked, validate_only=validate_only
         )
+    elif resource.resource_type in _WITHOUT_SETTINGS:
+        _check_without_settings(resource.resource_type, name, change({}))
     else:
         raise ClusterError(Error.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def _check_without_settings(kind: int, name: str, configs: Configs) -> None:
+    error, noun = _WITHOUT_SETTINGS[ResourceType(kind)]
+    if not name:
+        raise ClusterError(Error.INVALID_REQUEST, f"The name of a {noun} must not be empty.")
+    if configs:
+        raise ClusterError(error, f"A {noun} has no settings here: {', '.join(configs)}")
 
 
 def _check_broker_id(expected: int, name: str) -> int:
