@@ -6,6 +6,10 @@ they append is then written with one call per log, and all answers leave in one 
 A request may be answered later (a long poll, a write that waits for its replicas). The ones after
 it on the same connection are handled meanwhile, but their answers wait: Kafka's clients match
 answers to requests by their order. Event loop only.
+
+In a cluster a broker answers as a leader only while its lease lasts: see `moldau.cluster.lease`.
+Requests that come later find it leading nothing; answers that are later are dropped with their
+connection, and clients ask again.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.broker.handlers import HANDLERS, Answer, Request, api_versions, fetch, produce
 from moldau.broker.output import Output, send_unpaced
 from moldau.broker.response import LongPoll, Response
+from moldau.cluster.clock import now
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.headers import RequestHeader, read_request_header, response_frame
 from moldau.wire.messages import decode_request, encode_response
@@ -53,6 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         "_closing",
         "_filled",
         "_held",
+        "_lease",
         "_local",
         "_loop",
         "_output",
@@ -70,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._loop = broker.loop
+        self._lease = broker.store.lease
         self._buffer = bytearray(_SMALL_BUFFER)
         self._view = memoryview(self._buffer)
         self._filled = 0
@@ -153,11 +160,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def respond(self, response: Response, parts: list[Any]) -> None:
         """Gives the answer for a place, and sends it once those before it are there."""
+        lease = self._lease
+        if lease is not None and now() >= lease.ends_at:
+            self._drop_answers()
+            lease.expire()
+            return
         response.parts = parts
         self._settle()
         self._output.flush()
         if self._closing and self.is_drained:
             self._transport.abort()
+
+    def fenced(self) -> None:
+        """This broker leads no more: an answer that waits for its turn may say that it does."""
+        if any(response.parts is not None for response in self._responses):
+            self._drop_answers()
+
+    def _drop_answers(self) -> None:
+        self._output.close()
+        self.finish()
 
     def endpoints(self) -> list[Endpoint]:
         """The addresses of all brokers, for an answer that names a leader."""
@@ -234,6 +255,9 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests
 
     def _process(self) -> None:
+        lease = self._lease
+        if lease is not None and now() >= lease.ends_at:
+            lease.expire()
         view, filled, start = self._view, self._filled, 0
         limit = self._broker.settings.socket_request_max_bytes
         needed = 0
@@ -259,6 +283,9 @@ class Connection(asyncio.BufferedProtocol):
         # What a failed request had staged lies in the buffer too, and must not be written later.
         if self.staged or failed:
             self._commit()
+        if lease is not None and now() >= lease.ends_at:
+            self._drop_answers()
+            lease.expire()
         self._settle()
         self._output.flush()
         if self._output.backed_up:

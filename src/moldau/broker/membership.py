@@ -117,6 +117,8 @@ class Membership:
     def _fence(self, fenced: bool) -> None:
         if fenced:
             logger.error("out of the cluster: this broker leads nothing until it is back")
+            for connection in list(self._broker.connections):
+                connection.fenced()
         else:
             logger.warning("in the cluster again: this broker may lead")
         self._broker.replicas.fence(fenced)

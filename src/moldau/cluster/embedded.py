@@ -78,6 +78,11 @@ class EmbeddedStore:
     def state(self) -> ClusterState:
         return self._state
 
+    @property
+    def lease(self) -> None:
+        """There is nobody else who could lead."""
+        return None
+
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 

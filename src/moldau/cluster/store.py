@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from moldau.cluster.changes import AnyChange
+from moldau.cluster.lease import Lease
 from moldau.cluster.state import ClusterState
 from moldau.cluster.topics import BrokerInfo
 
@@ -37,6 +38,11 @@ class MetadataStore(Protocol):
     @property
     def state(self) -> ClusterState:
         """The one state object, the same from `open` to `close`."""
+
+    @property
+    def lease(self) -> Lease | None:
+        """Until when this broker may take itself for a leader without hearing from the others; None
+        where there are no others. The same from the beginning to `close`."""
 
     async def open(self) -> None:
         """Load the state; StoreError if it cannot be trusted."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -24,9 +23,10 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType
 
+from moldau.cluster import clock
+from moldau.cluster.lease import Lease
 from moldau.cluster.store import StoreError
 from moldau.cluster.zookeeper.client import new_client
-from moldau.cluster.zookeeper.lease import Lease
 from moldau.cluster.zookeeper.operations import (
     Check,
     Create,
@@ -88,18 +88,12 @@ class Session:
         self._connected = asyncio.Event()
         self._window = asyncio.Semaphore(_IN_FLIGHT)
         self._in_flight: set[asyncio.Future[Any]] = set()
-        self._lease = Lease(self.timeout_s, time.monotonic())
-        self._lease_is_over = False
+        self.lease = Lease(self.timeout_s, clock.now(), self._lease_ended)
         self._lease_timer: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.Task[None] | None = None
         self._lost_at: float | None = None
         self._is_closed = False
         self._client, self._handler = new_client(hosts, self.timeout_s, self._heard_grant)
-
-    @property
-    def lease_is_over(self) -> bool:
-        """Whether the session may be gone by now, asked of the clock itself."""
-        return self._lease.is_over(time.monotonic())
 
     async def open(self, within_s: float) -> None:
         """Connect; StoreError if no server lets us in."""
@@ -118,7 +112,8 @@ class Session:
                 " running, and do most of them reach each other?"
             ) from None
         self._heartbeat = asyncio.create_task(self._beat(), name="zookeeper-heartbeat")
-        self._watch_lease()
+        if not self.lease.is_over:
+            self._watch_lease()
 
     async def close(self) -> None:
         """End the session, and with it its ephemeral nodes."""
@@ -221,7 +216,7 @@ class Session:
             future: asyncio.Future[Any] = self._loop.create_future()
             self._in_flight.add(future)
             try:
-                start().rawlink(partial(self._heard_answer, future, time.monotonic()))
+                start().rawlink(partial(self._heard_answer, future, clock.now()))
                 return await future
             except _BROKEN as error:
                 raise Unanswered(
@@ -267,12 +262,9 @@ class Session:
     def _settle(
         self, future: asyncio.Future[Any], sent_at: float, error: Exception | None, value: Any
     ) -> None:
-        if not isinstance(error, _BROKEN):
-            self._lease.renew(sent_at)
-            if self._lease_is_over and not self._lease.is_over(time.monotonic()):
-                self._lease_is_over = False
-                self._on_lease(False)
-                self._watch_lease()
+        if not isinstance(error, _BROKEN) and self.lease.renew(sent_at, clock.now()):
+            self._on_lease(False)
+            self._watch_lease()
         if future.done():
             return
         if error is None:
@@ -289,12 +281,13 @@ class Session:
             was_connected, self.is_connected = self.is_connected, False
             self._connected.clear()
             if was_connected:
-                self._lost_at = time.monotonic()
+                self._lost_at = clock.now()
+                left_s = 0.0 if self.lease.is_over else self.lease.ends_at - self._lost_at
                 logger.warning(
                     "lost the connection to ZooKeeper at %s; connecting anew. Without it, this"
                     " broker counts as gone in %.1f s",
                     self.hosts,
-                    max(0.0, self._lease.ends_at - self._lost_at),
+                    max(0.0, left_s),
                 )
             if state == KazooState.LOST:
                 logger.warning("ZooKeeper ended session %#x: it has not heard of us", self.id)
@@ -310,9 +303,8 @@ class Session:
             " it; see its minSessionTimeout and maxSessionTimeout",
             timeout_s, self.timeout_s,
         )  # fmt: skip
-        self.timeout_s = self._lease.duration = timeout_s
-        if self._lease_timer is not None and not self._lease_is_over:
-            self._lease_timer.cancel()
+        self.timeout_s = self.lease.duration = timeout_s
+        if self._lease_timer is not None and not self.lease.is_over:
             self._watch_lease()
 
     def _take_connection(self, session_id: int) -> None:
@@ -321,7 +313,7 @@ class Session:
         else:
             logger.info(
                 "connected to ZooKeeper again after %.1f s, in %s session",
-                time.monotonic() - self._lost_at,
+                clock.now() - self._lost_at,
                 "the same" if session_id == self.id else "a new",
             )
         self._lost_at = None
@@ -341,12 +333,19 @@ class Session:
             await asyncio.sleep(self.timeout_s / 6)
 
     def _watch_lease(self) -> None:
-        delay = self._lease.ends_at - time.monotonic()
+        """Look at the clock when the lease should end; not after it has ended."""
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        delay = self.lease.ends_at - clock.now()
         if delay > 0:
             self._lease_timer = self._loop.call_later(delay, self._watch_lease)
         else:
-            # Also after this process was frozen: what it believes is over before it asks.
-            self._lease_is_over = True
+            self.lease.expire()
+
+    def _lease_ended(self) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        if not self._is_closed:
             self._on_lease(True)
 
 

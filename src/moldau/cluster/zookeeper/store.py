@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from moldau.cluster.changes import AnyChange, ControllerElected, DeletionsSettled
+from moldau.cluster.lease import Lease
 from moldau.cluster.state import ClusterState
 from moldau.cluster.store import Conflict, FenceListener, Listener, NotController, StoreError
 from moldau.cluster.topics import BrokerInfo
@@ -94,6 +95,8 @@ class ZooKeeperStore:
         )
         self._lock = asyncio.Lock()
         self._fence = Fence(broker_id)
+        # How often the lease has ended.
+        self._lapses = 0
         self._rejoin: Callable[[], Awaitable[None]] | None = None
         self._is_open = False
         # Which session the tree was loaded in, and which the brokers' events come from.
@@ -112,9 +115,8 @@ class ZooKeeperStore:
         return self._tree.state
 
     @property
-    def is_fenced(self) -> bool:
-        """Whether this broker may lead, asked of the clock itself."""
-        return self._fence.is_closed or self._session.lease_is_over
+    def lease(self) -> Lease:
+        return self._session.lease
 
     def subscribe(self, listener: Listener) -> None:
         self._tree.listeners.append(listener)
@@ -289,6 +291,7 @@ class ZooKeeperStore:
 
     def _lease_changed(self, is_over: bool) -> None:
         if is_over:
+            self._lapses += 1
             if self._was_registered:
                 self._fence.close("nothing was heard of ZooKeeper for as long as a session lives")
         else:
@@ -368,6 +371,7 @@ class ZooKeeperStore:
                 pause = _RETRY_S
 
     async def _refresh(self, stale: set[str]) -> None:
+        lapses = self._lapses
         await self._be_current()
         if stale & {"notices", "members"}:
             await self._tree.catch_up()
@@ -379,7 +383,8 @@ class ZooKeeperStore:
                 await self._duties.announce_members()
             await self._duties.trim()
         is_settled = self._registered is not None and self._rejoining is None
-        if is_settled and not self._session.lease_is_over:
+        # Part of what was read is older than the lease if that ended meanwhile.
+        if is_settled and not self.lease.is_over and lapses == self._lapses:
             self._fence.open()
 
     async def _look_for_controller(self) -> None:
