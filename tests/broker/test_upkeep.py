@@ -204,3 +204,19 @@ def test_a_quiet_connection_gives_its_buffer_back(
         run(moldau_broker, Upkeep.tend_connections)
         assert inside(moldau_broker, lambda server: server._buffer_bytes) == 0
         assert client.produce("t", make_batch(b"x")).base_offset == 1
+
+
+@pytest.mark.moldau(log_retention_ms=-1)
+def test_old_records_that_are_sent_again_after_a_round_are_not_doubled(
+    moldau_broker: Broker,
+) -> None:
+    """An import of last year's records: its producer has just written, whatever they are dated."""
+    moldau_broker.create_topic("t")
+    long_ago = now_ms() - 365 * 24 * 3_600_000
+    batch = make_batch(b"x", timestamp=long_ago, producer_id=7, producer_epoch=0, base_sequence=0)
+    with Client(moldau_broker) as client:
+        assert client.produce("t", batch).base_offset == 0
+        run(moldau_broker, Upkeep.delete_expired)
+        again = client.produce("t", batch)
+        assert (again.error_code, again.base_offset) == (0, 0)
+        assert client.values("t") == [b"x"]

@@ -111,9 +111,9 @@ def test_arbitrary_index_files_are_corrupt_or_readable(data: bytes) -> None:
 
 def some_states() -> ProducerStates:
     states = ProducerStates(40)
-    states.note(7, 0, 0, 0, 4, 111, False)
-    states.note(7, 0, 5, 5, 2, 222, False)
-    states.note(9, 3, 100, 20, 0, 333, True)
+    states.note(7, 0, 0, 0, 4, 111, False, 111)
+    states.note(7, 0, 5, 5, 2, 222, False, 222)
+    states.note(9, 3, 100, 20, 0, 333, True, 333)
     states.note_marker(8, 1, 30, 444, EndMarker(True, 6))
     return states
 
@@ -133,7 +133,7 @@ def test_a_snapshot_keeps_each_producers_batches_the_last_one_last() -> None:
 
 def test_a_snapshot_has_kafkas_layout() -> None:
     states = ProducerStates()
-    states.note(7, 2, 10, 100, 4, 999, False)
+    states.note(7, 2, 10, 100, 4, 999, False, 999)
     data = states.encode()
     assert struct.unpack(">h", data[:2]) == (1,)
     assert struct.unpack(">i", data[6:10]) == (1,)
@@ -158,8 +158,8 @@ def test_producer_changes_can_be_rolled_back_until_they_are_settled() -> None:
     states = some_states()
     states.settle()
     before = states.producers
-    states.note(7, 0, 8, 40, 0, 555, False)
-    states.note(10, 0, 0, 41, 0, 555, True)
+    states.note(7, 0, 8, 40, 0, 555, False, 555)
+    states.note(10, 0, 0, 41, 0, 555, True, 555)
     states.note_marker(9, 3, 42, 555, EndMarker(False, 0))
     states.rollback()
     assert states.producers == before

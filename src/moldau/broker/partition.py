@@ -303,7 +303,7 @@ class Partition:
         """
         log = self.log
         try:
-            log.append_replica(records)
+            log.append_replica(records, time.time_ns() // 1_000_000)
         finally:
             log.commit()
 

@@ -155,7 +155,7 @@ class AppendingLog(LogState):
             self.epochs.assign(leader_epoch, base)
         if producer_id >= 0:
             if marker is not None:
-                producers.note_marker(producer_id, producer_epoch, base, max_timestamp, marker)
+                producers.note_marker(producer_id, producer_epoch, base, now_ms, marker)
             elif not attributes & CONTROL_BIT:
                 producers.note(
                     producer_id,
@@ -165,12 +165,13 @@ class AppendingLog(LogState):
                     delta,
                     max_timestamp,
                     attributes & TRANSACTIONAL_BIT,
+                    now_ms,
                 )
         _put_prefix(staged, 0, base, length, leader_epoch)
         self._stage(segment, staged, position, size, last, max_timestamp)
         return base, append_time
 
-    def append_replica(self, data: memoryview) -> None:
+    def append_replica(self, data: memoryview, now_ms: int) -> None:
         """Stage whole batches as the leader sent them: offsets and epochs as given, gaps allowed.
 
         Raises CorruptBatch or InvalidRecord for what is no batch, UnexpectedOffset for one below
@@ -200,7 +201,7 @@ class AppendingLog(LogState):
                 self._mark = (self.log_end, segment, segment.state())
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, base)
-            lookup.note_batch(self.producers, header, batch)
+            lookup.note_batch(self.producers, header, batch, now_ms)
             self._stage(segment, batch, at, size, last, timestamp)
 
     def commit(self) -> None:

@@ -77,8 +77,10 @@ def max_timestamp(segments: Sequence[Segment], log_start: int) -> tuple[int, int
     return header.last_offset, timestamp, header.leader_epoch
 
 
-def note_batch(producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview) -> None:
-    """Let the producer state follow a batch that is in the log."""
+def note_batch(
+    producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview, written_ms: int
+) -> None:
+    """Let the producer state follow a batch that is in the log since `written_ms`."""
     if header.producer_id < 0:
         return
     if header.is_control:
@@ -88,7 +90,7 @@ def note_batch(producers: ProducerStates, header: BatchHeader, batch: bytes | me
                 header.producer_id,
                 header.producer_epoch,
                 header.base_offset,
-                header.max_timestamp,
+                written_ms,
                 marker,
             )
         return
@@ -100,13 +102,18 @@ def note_batch(producers: ProducerStates, header: BatchHeader, batch: bytes | me
         header.last_offset_delta,
         header.max_timestamp,
         header.is_transactional,
+        written_ms,
     )
 
 
 def rebuild_producers(
     segments: Sequence[Segment], producers: ProducerStates, end: int
 ) -> ProducerStates:
-    """Bring a snapshot's state up to `end` by reading the batches in between."""
+    """Bring a snapshot's state up to `end` by reading the batches in between.
+
+    When they were written is not among what they say. It was not after the last write to their
+    file: so no producer is forgotten early, and none much too late.
+    """
     start = producers.end
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base <= start:
@@ -114,13 +121,14 @@ def rebuild_producers(
         if not segment.size or segment.base >= end:
             continue
         position, _ = segment.find(start)
+        written_ms = segment.written_ms
         for at, header in segment.headers(position, segment.size):
             if header.base_offset >= end:
                 break
             if header.producer_id < 0:
                 continue
             batch = read_batch(segment, at, header.size) if header.is_control else b""
-            note_batch(producers, header, batch)
+            note_batch(producers, header, batch, written_ms)
     producers.end = end
     producers.settle()
     return producers

@@ -47,11 +47,14 @@ class WrittenBatch(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """One producer id: its newest epoch and its last batches, oldest first."""
+    """One producer id: its newest epoch and its last batches, oldest first.
+
+    `written_ms` is when it last wrote to this log, whatever its records are dated.
+    """
 
     epoch: int
     coordinator_epoch: int
-    last_timestamp: int
+    written_ms: int
     transaction_start: int
     batches: tuple[WrittenBatch, ...]
 
@@ -65,7 +68,9 @@ class ProducerStates:
     A snapshot, `<end>.snapshot`, is Kafka's: version 1, the crc32c of what follows, a count, and
     46-byte entries of a producer and a batch. Kafka writes one a producer, for its last batch, and
     takes the last of several; here all batches that are remembered are written, oldest first, so
-    that a producer that had several under way can repeat any of them after a restart.
+    that a producer that had several under way can repeat any of them after a restart. The timestamp
+    of a producer's last entry is `written_ms`, where Kafka has that of its last record: who writes
+    records from the past would be forgotten at once, and what it repeats be written twice.
     """
 
     __slots__ = ("_decided", "_open", "_producers", "_undo", "end")
@@ -138,6 +143,7 @@ class ProducerStates:
         offset_delta: int,
         timestamp: int,
         is_transactional: int,
+        written_ms: int,
     ) -> None:
         """Remember a data batch as written."""
         written: WrittenBatch = _new(
@@ -161,7 +167,7 @@ class ProducerStates:
             start = base_offset
             self._open[producer_id] = start
         self._producers[producer_id] = _new(
-            Producer, (epoch, coordinator_epoch, timestamp, start, batches)
+            Producer, (epoch, coordinator_epoch, written_ms, start, batches)
         )
 
     def check_marker(self, producer_id: int, epoch: int, marker: EndMarker) -> None:
@@ -174,7 +180,7 @@ class ProducerStates:
             )
 
     def note_marker(
-        self, producer_id: int, epoch: int, offset: int, timestamp: int, marker: EndMarker
+        self, producer_id: int, epoch: int, offset: int, written_ms: int, marker: EndMarker
     ) -> None:
         """Remember that a marker at `offset` ended the producer's transaction."""
         producer = self._producers.get(producer_id)
@@ -187,7 +193,7 @@ class ProducerStates:
                 self._decided.append((producer.transaction_start, offset))
         self._open.pop(producer_id, None)
         self._producers[producer_id] = Producer(
-            epoch, marker.coordinator_epoch, timestamp, NO_OFFSET, batches
+            epoch, marker.coordinator_epoch, written_ms, NO_OFFSET, batches
         )
 
     def first_unstable(self, high_watermark: int) -> int | None:
@@ -220,12 +226,11 @@ class ProducerStates:
         self._reopen()
 
     def expire(self, now_ms: int, idle_ms: int) -> int:
-        """Forget producers idle for that long; returns how many."""
+        """Forget producers that have written nothing for that long; returns how many."""
         idle = [
             producer_id
             for producer_id, producer in self._producers.items()
-            if producer.transaction_start == NO_OFFSET
-            and now_ms - producer.last_timestamp >= idle_ms
+            if producer.transaction_start == NO_OFFSET and now_ms - producer.written_ms >= idle_ms
         ]
         for producer_id in idle:
             del self._producers[producer_id]
@@ -244,7 +249,7 @@ class ProducerStates:
         count = 0
         for producer_id, producer in self._producers.items():
             *older, last = producer.batches or (WrittenBatch(-1, -1, 0, -1),)
-            for batch in (*older, last._replace(timestamp=producer.last_timestamp)):
+            for batch in (*older, last._replace(timestamp=producer.written_ms)):
                 count += 1
                 out += _ENTRY.pack(
                     producer_id,

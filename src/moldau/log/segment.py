@@ -210,8 +210,11 @@ class Segment:
         """The largest timestamp of the segment; its last change where no batch has one."""
         if self.max_timestamp == _UNKNOWN:
             self.load_indexes()
-        if self.max_timestamp >= 0:
-            return self.max_timestamp
+        return self.max_timestamp if self.max_timestamp >= 0 else self.written_ms
+
+    @property
+    def written_ms(self) -> int:
+        """When the file was last written to; compaction does not count."""
         try:
             return int(os.stat(self.path).st_mtime * 1000)
         except OSError as error:
