@@ -36,6 +36,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
 DOCUMENTED_PORT = 9092
+# Pages whose programs start Spark or a cluster. The README's are run with the quick tests.
+SLOW = ("cluster", "getting-started", "lake", "pipelines", "spark", "testing")
 # These need a network or a clone of their own.
 NOT_RUN = ("pip install", "make ")
 
@@ -146,7 +148,13 @@ def matches(expected: str, printed: str) -> bool:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=pytest.mark.slow if page.stem in SLOW else ())
+        for page in PAGES
+    ],
+)
 def test_the_sessions_and_programs_of_a_page_do_what_it_shows(page: Path, shell: Shell) -> None:
     if find_spec("pyspark") is None and "moldau up" in page.read_text("utf-8"):
         pytest.skip("no clusters without pyspark, which brings ZooKeeper")

@@ -23,10 +23,15 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads
 
 # What is measured through Spark starts it twice; clusters need the ZooKeeper that comes with it.
 NEED_SPARK = ("cluster", "failover", "decode", "spark")
+# The others take longer, and are run with the slow tests.
+QUICK = ("startup", "requests", "latency")
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", MEASUREMENTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MEASUREMENTS],
+)
 def test_a_measurement_runs_at_tiny_scale_and_cleans_up(name: str, tmp_path: Path) -> None:
     shown: list[Row] = []
     report = run_suite(TINY, only=[name], parent=tmp_path, on_row=shown.append)

@@ -133,6 +133,7 @@ def create(bootstrap: str, topic: str = "t", **more: object) -> None:
         outcome.result(WITHIN_S)
 
 
+@pytest.mark.slow
 def test_a_compacted_topic_under_load_converges_and_readers_always_see_the_newest() -> None:
     with Broker(**CLEANER) as broker:
         broker.create_topic("t", **CONFIG)
@@ -150,6 +151,7 @@ def test_a_compacted_topic_under_load_converges_and_readers_always_see_the_newes
         assert len(records) < 2000
 
 
+@pytest.mark.slow
 def test_what_was_compacted_outlives_restarts(tmp_path: Path) -> None:
     broker = Broker(data_dir=tmp_path, **CLEANER)
     with broker:
@@ -168,6 +170,7 @@ def test_what_was_compacted_outlives_restarts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", [{}, {"flush_messages": 1}], ids=["no policy", "flush"])
+@pytest.mark.slow
 def test_a_broker_killed_during_compaction_loses_nothing(
     tmp_path: Path, policy: dict[str, Any]
 ) -> None:

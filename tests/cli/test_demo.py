@@ -42,6 +42,7 @@ def check_first_act(told: str) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_the_demo_tells_its_story_proves_itself_and_leaves_nothing(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "moldau", "demo", "--events", str(EVENTS)],

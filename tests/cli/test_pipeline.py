@@ -88,6 +88,7 @@ def rows_in(folder: Path) -> int:
 class TestOnSpark:
     pytestmark = needs_spark
 
+    @pytest.mark.slow
     def test_ctrl_c_ends_a_run_cleanly_and_the_next_one_goes_on(
         self, moldau_session_broker: Broker, file: Path, topic: str
     ) -> None:
@@ -119,6 +120,7 @@ class TestOnSpark:
         assert "raw: batch 1, 12 rows in" in again.stderr
         assert rows_in(file.parent / "lake") == 42
 
+    @pytest.mark.slow
     def test_a_supervisor_may_end_java_at_the_same_time(
         self, moldau_session_broker: Broker, file: Path, topic: str
     ) -> None:
@@ -136,6 +138,7 @@ class TestOnSpark:
         assert running.returncode == 0, errors
         assert rows_in(file.parent / "lake") == 5
 
+    @pytest.mark.slow
     def test_check_points_at_the_line_that_is_wrong(
         self, moldau_session_broker: Broker, file: Path
     ) -> None:

@@ -76,6 +76,7 @@ def up(folder: Path, *words: str) -> Iterator[Up]:
 
 @pytest.mark.skipif(NO_ZOOKEEPER, reason="no clusters without pyspark, which brings ZooKeeper")
 @pytest.mark.timeout(150)
+@pytest.mark.slow
 def test_a_cluster_runs_reports_a_death_stops_and_goes_on_later(
     moldau: Run, tmp_path: Path
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_wiped_follower_begins_where_its_leader_does(ensemble: Ensemble) -> No
         assert [value for _, _, value in found] == values[137:]
 
 
+@pytest.mark.slow
 def test_a_compacted_topic_keeps_the_newest_of_each_key_through_failovers(
     ensemble: Ensemble,
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_compacted_topic_keeps_the_newest_of_each_key_through_failovers(
         assert len(found) < 6 * 60
 
 
+@pytest.mark.slow
 def test_a_flush_policy_holds_through_the_death_of_a_leader(ensemble: Ensemble) -> None:
     with (
         Cluster(3, ensemble) as cluster,

@@ -27,6 +27,7 @@ def test_the_leader_is_killed_under_load(ensemble: Ensemble) -> None:
         play.go_on()
 
 
+@pytest.mark.slow
 def test_one_after_another_is_killed_and_comes_back(ensemble: Ensemble) -> None:
     with Cluster(3, ensemble) as cluster, Play(cluster, writers=2) as play:
         for broker in cluster.brokers:
@@ -49,6 +50,7 @@ def test_the_controller_is_killed(ensemble: Ensemble) -> None:
         cluster.wait_until_in_sync()
 
 
+@pytest.mark.slow
 def test_the_leader_of_zookeeper_is_killed() -> None:
     with Cluster(3, ensemble=3) as cluster, Play(cluster) as play:
         play.go_on()
@@ -76,6 +78,7 @@ def test_a_frozen_leader_does_no_harm_when_it_wakes(ensemble: Ensemble) -> None:
         cluster.wait_until_in_sync()
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_cut_off_does_no_harm_and_comes_back(ensemble: Ensemble) -> None:
     with Cluster(3, ensemble, can_be_cut=True) as cluster, Play(cluster) as play:
         cluster.create_topic("idle", partitions=3)
@@ -89,6 +92,7 @@ def test_a_broker_that_is_cut_off_does_no_harm_and_comes_back(ensemble: Ensemble
         play.go_on()
 
 
+@pytest.mark.slow
 def test_clients_of_a_leader_that_lost_the_others_are_told_so(ensemble: Ensemble) -> None:
     with Cluster(3, ensemble, can_be_cut=True) as cluster, Play(cluster) as play:
         play.go_on()
@@ -102,6 +106,7 @@ def test_clients_of_a_leader_that_lost_the_others_are_told_so(ensemble: Ensemble
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3)))[::3])
+@pytest.mark.slow
 def test_all_stop_and_start_in_any_order(ensemble: Ensemble, order: tuple[int, ...]) -> None:
     with Cluster(3, ensemble) as cluster, Play(cluster) as play:
         play.go_on()
@@ -112,6 +117,7 @@ def test_all_stop_and_start_in_any_order(ensemble: Ensemble, order: tuple[int, .
         cluster.wait_until_in_sync(TOPIC)
 
 
+@pytest.mark.slow
 def test_all_are_killed_at_once(ensemble: Ensemble) -> None:
     with Cluster(3, ensemble) as cluster, Play(cluster) as play:
         play.go_on()
@@ -121,6 +127,7 @@ def test_all_are_killed_at_once(ensemble: Ensemble) -> None:
         cluster.wait_until_in_sync(TOPIC)
 
 
+@pytest.mark.slow
 def test_a_rolling_restart_is_not_noticed(ensemble: Ensemble) -> None:
     with (
         Cluster(3, ensemble) as cluster,
@@ -144,6 +151,7 @@ def test_a_group_goes_on_when_its_coordinator_dies(ensemble: Ensemble) -> None:
         play.go_on()
 
 
+@pytest.mark.slow
 def test_a_broker_with_an_empty_disk_is_filled_again(ensemble: Ensemble) -> None:
     with Cluster(3, ensemble) as cluster, Play(cluster) as play:
         play.go_on()

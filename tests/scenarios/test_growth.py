@@ -16,6 +16,7 @@ from tests.scenarios.play import TOPIC, Play
 pytestmark = pytest.mark.timeout(150)
 
 
+@pytest.mark.slow
 def test_a_fourth_broker_takes_its_share_and_one_can_leave(
     ensemble: Ensemble, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,7 @@ topic = "{topic}-counts"
 
 
 # Before there is a session on this cluster: that would hold all its cores.
+@pytest.mark.slow
 def test_a_pipeline_runs_on_workers_that_lack_this_package(
     cluster: StandaloneSpark, bare: Path, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
@@ -147,6 +148,7 @@ def wait_until(done: Callable[[], bool], query: StreamingQuery) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_the_package_reaches_workers_and_rows_are_there_once_though_executors_die(
     spark: SparkSession, cluster: StandaloneSpark, moldau_broker: Broker, tmp_path: Path
 ) -> None:
@@ -177,6 +179,7 @@ def count(table: Path) -> int:
     return len(rows_of(table)) if (table / "_delta_log").is_dir() else 0
 
 
+@pytest.mark.slow
 def test_packages_that_workers_lack_are_named_with_what_to_do(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +189,7 @@ def test_packages_that_workers_lack_are_named_with_what_to_do(
         ship(spark)
 
 
+@pytest.mark.slow
 def test_a_python_that_workers_do_not_have_is_named(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

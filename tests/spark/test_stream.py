@@ -56,6 +56,7 @@ def wait_until(done: Callable[[], bool], query: StreamingQuery) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_where_its_checkpoint_says(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_stream_goes_on_where_its_checkpoint_says(
     assert values(broker, target) == list(range(150))
 
 
+@pytest.mark.slow
 def test_a_stream_from_the_end_that_dies_in_its_first_batch_misses_nothing_after_it(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
@@ -115,6 +117,7 @@ def test_topic_to_topic_keeps_keys_values_and_headers(
     ]
 
 
+@pytest.mark.slow
 def test_a_running_stream_survives_restarts_of_the_broker(
     spark: SparkSession, moldau_broker: Broker, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_three_servers_agree_and_survive_the_death_of_their_leader(three: Ensemb
     client.close()
 
 
+@pytest.mark.slow
 def test_a_stopped_ensemble_goes_on_at_the_same_addresses(tmp_path: Path) -> None:
     with Ensemble(folder=tmp_path) as ensemble:
         hosts = ensemble.hosts

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from moldau.testing import Broker
 from moldau.wire.apis import Api
 from tests.broker.groups.swarm import Line, Member
@@ -102,6 +104,7 @@ def test_a_group_of_two_hundred_members_settles_while_messages_flow() -> None:
         asyncio.run(asyncio.wait_for(scenario(broker), PATIENCE_S))
 
 
+@pytest.mark.slow
 def test_a_thousand_groups_work_at_once_while_messages_flow() -> None:
     async def work(member: Member, id: Any) -> None:
         await member.join()

@@ -138,6 +138,7 @@ def test_growing_and_rotating_files_arrive_line_by_line_and_in_order(
     assert arrived.headers[0]["moldau.file"] == str(first).encode()
 
 
+@pytest.mark.slow
 def test_kill_9_again_and_again_loses_and_doubles_no_line(
     moldau_session_broker: Broker, topic: str, arrived: Topic, tmp_path: Path
 ) -> None:

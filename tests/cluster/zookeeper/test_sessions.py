@@ -298,6 +298,7 @@ def test_a_frozen_process_is_fenced_when_it_wakes(ensemble: Ensemble, connect: s
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_the_death_of_the_zookeeper_leader_costs_a_moment(three: Ensemble) -> None:
     async def scenario() -> None:
         async with joined(three.hosts + "/cluster", 1, 2) as (one, two):

@@ -27,6 +27,7 @@ COPYING = ("-m", "tests.spark.lake.copying")
 
 
 @pytest.mark.timeout(DRIVER_WITHIN_S * (KILLS + 1))
+@pytest.mark.slow
 def test_killed_drivers_leave_every_record_in_the_table_once(
     moldau_session_broker: Broker, tmp_path: Path
 ) -> None:

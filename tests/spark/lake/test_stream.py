@@ -56,6 +56,7 @@ class Copy:
         )
 
 
+@pytest.mark.slow
 def test_a_stream_is_in_the_table_once_through_replays_and_a_lost_checkpoint(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:

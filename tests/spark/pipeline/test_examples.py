@@ -56,6 +56,7 @@ def page_view(number: int) -> Sent:
     )
 
 
+@pytest.mark.slow
 def test_activity_keeps_every_view_and_counts_them(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
@@ -87,6 +88,7 @@ def test_activity_keeps_every_view_and_counts_them(
     assert len(read_by_librdkafka(broker, "page-views-dead-letters")) == 1
 
 
+@pytest.mark.slow
 def test_metrics_above_their_limit_become_alerts(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
@@ -110,6 +112,7 @@ def test_metrics_above_their_limit_become_alerts(
     assert len(table(tmp_path / "data/lake/metrics_per_minute")) == 6
 
 
+@pytest.mark.slow
 def test_logs_in_avro_are_kept_and_their_errors_grouped(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:

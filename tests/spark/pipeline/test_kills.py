@@ -42,6 +42,7 @@ keys = ["minute", "name"]
 
 
 @pytest.mark.timeout(DRIVER_WITHIN_S * (TIMES + 1))
+@pytest.mark.slow
 def test_a_killed_pipeline_leaves_every_row_once_and_its_counts_right(
     moldau_session_broker: Broker, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def pipeline(moldau_session_broker: Broker, tmp_path: Path) -> Pipeline:
     return load(tmp_path, broker, topic, SOURCE, COUNTS, RAW, TO_TOPIC, FILES)
 
 
+@pytest.mark.slow
 def test_a_span_is_written_once_with_all_its_windows(
     spark: SparkSession, moldau_session_broker: Broker, pipeline: Pipeline, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_replay_can_go_elsewhere(
     assert sum(json.loads(row["value"])["events"] for row in sent) == 90
 
 
+@pytest.mark.slow
 def test_rows_with_keys_are_replaced_by_what_the_file_says_now(
     spark: SparkSession, moldau_session_broker: Broker, pipeline: Pipeline, tmp_path: Path
 ) -> None:

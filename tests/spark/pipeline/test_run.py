@@ -88,6 +88,7 @@ def test_a_bounded_run_writes_all_rows_and_its_last_windows(
     assert len(table(tmp_path / "lake/raw")) == 290
 
 
+@pytest.mark.slow
 def test_a_batch_that_only_the_tables_know_of_is_run_again_and_changes_nothing(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
@@ -146,6 +147,7 @@ def test_records_that_do_not_parse_become_dead_letters(
         assert part in reason
 
 
+@pytest.mark.slow
 def test_tombstones_delete_rows_or_are_left_out(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
@@ -196,6 +198,7 @@ path = "lake/living"
     assert read_by_librdkafka(broker, f"{topic}-dead-letters") == []
 
 
+@pytest.mark.slow
 def test_without_a_topic_for_them_the_first_bad_record_stops_the_pipeline(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
@@ -217,6 +220,7 @@ def unable(*_: object, **__: object) -> None:
     raise RuntimeError("not now")
 
 
+@pytest.mark.slow
 def test_a_lost_checkpoint_goes_on_where_the_table_says(
     spark: SparkSession,
     moldau_session_broker: Broker,
@@ -242,6 +246,7 @@ def test_a_lost_checkpoint_goes_on_where_the_table_says(
     assert sorted(row["number"] for row in table(tmp_path / "lake/raw")) == list(range(90))
 
 
+@pytest.mark.slow
 def test_windows_are_not_guessed_when_their_checkpoint_is_lost(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
@@ -257,6 +262,7 @@ def test_windows_are_not_guessed_when_their_checkpoint_is_lost(
     assert row["events"] == 40
 
 
+@pytest.mark.slow
 def test_a_running_pipeline_is_stopped_between_batches_and_goes_on(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
@@ -300,6 +306,7 @@ def test_two_pipelines_do_not_share_a_checkpoint(
     assert len(table(tmp_path / "lake/raw")) == 1
 
 
+@pytest.mark.slow
 def test_what_fails_in_sql_is_named_with_its_line(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
@@ -329,6 +336,7 @@ path = "lake/shares"
     assert "Traceback" in raised.value.detail
 
 
+@pytest.mark.slow
 def test_all_kinds_of_sinks_take_a_table(
     spark: SparkSession,
     moldau_session_broker: Broker,
@@ -378,6 +386,7 @@ path = "windows"
     assert "shown, batch 0" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_column_that_changes_its_type_stops_the_pipeline_and_loses_nothing(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
