@@ -83,6 +83,11 @@ def test_a_wrong_value_is_named(more: dict[str, str], message: str) -> None:
         parse(**more)
 
 
+def test_a_pattern_that_has_no_equivalent_is_refused_with_its_position() -> None:
+    with pytest.raises(OptionError, match=r"subscribePattern: .* at position 6 of 'orders\[a'"):
+        SourceOptions.parse(BASE | {"subscribePattern": "orders[a"})
+
+
 @pytest.mark.parametrize("missing", ["subscribe", "kafka.bootstrap.servers"])
 def test_what_must_be_given_is_named(missing: str) -> None:
     given = BASE | {"subscribe": "orders"}

@@ -42,9 +42,13 @@ class TopicView:
     is_internal: bool
     leaders: dict[int, Leader]
 
+    @property
+    def exists(self) -> bool:
+        return self.error not in (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
+
     def check(self) -> None:
         """Raises what keeps this topic from being used."""
-        if self.error in (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID):
+        if not self.exists:
             raise UnknownTopic(self.name)
         if self.error != Error.NONE:
             raise Refused(self.error, f"topic {self.name!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from moldau.peer.retries import PeerSettings
 from moldau.peer.view import parse_bootstrap
 from moldau.spark.bounds import STRATEGY, Bound, parse_assignment
 from moldau.spark.errors import OptionError
+from moldau.spark.java_pattern import PatternError, java_pattern
 from moldau.spark.names import ALL, HEADERS, WITHOUT_HEADERS
 from moldau.spark.options import BOOTSTRAP, Options
 
@@ -116,11 +116,15 @@ REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions are read: of named topics, of topics that match, or exactly these."""
+    """Which partitions are read: of named topics, of topics that match, or exactly these.
+
+    Topics that are `left_out` are not read though they match.
+    """
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +227,9 @@ def _subscription(options: Options) -> Subscription:
             raise OptionError(f"subscribe is {text!r}, which names no topic")
         return Subscription(topics=topics)
     try:
-        re.compile(text)
-    except re.error as reason:
-        raise OptionError(f"subscribePattern is {text!r}: {reason}") from None
+        java_pattern(text)
+    except PatternError as reason:
+        raise OptionError(f"subscribePattern: {reason}") from None
     return Subscription(pattern=text)
 
 

@@ -136,6 +136,7 @@ def test_wrong_sql_and_sinks_are_found_on_their_lines(
         (('column = "time"', 'column = "tim"'), 5, "no column 'tim'; did you mean 'time'?"),
         (('column = "time"', 'column = "name"'), 5, "'name' is string, but must be a timestamp"),
         (('"json"\nschema', '"avro"\n# schema'), 3, "has no subject"),
+        (('topic = "{topic}"', 'pattern = "[a"'), 2, "not closed, at position 0 of '[a'"),
         (("watermark", 'start = "noon"\nwatermark'), 5, "start is 'noon', but must be earliest"),
         (
             ("watermark", "options = {{ minPartition = 3 }}\nwatermark"),

@@ -148,6 +148,24 @@ def test_records_that_do_not_parse_become_dead_letters(
 
 
 @pytest.mark.slow
+def test_a_pattern_does_not_stand_for_the_topics_that_the_pipeline_writes(
+    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
+) -> None:
+    broker = moldau_session_broker
+    topic = fresh_topic(broker)
+    source = SOURCE.replace(
+        'topic = "{topic}"', 'pattern = "{topic}"\ndead_letters = "{topic}-bad"'
+    )
+    sink = '[sinks.out]\nfrom = "events"\ntype = "topic"\ntopic = "{topic}-out"\n'
+    pipeline = load(tmp_path, broker, topic, source, sink)
+    for second in range(2):
+        send(broker, topic, [event(second), (None, b"nonsense", [])])
+        pipeline.run(once=True, spark=spark)
+    assert len(values(broker, f"{topic}-out")) == 2
+    assert len(read_by_librdkafka(broker, f"{topic}-bad")) == 2
+
+
+@pytest.mark.slow
 def test_tombstones_delete_rows_or_are_left_out(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ Java and back. Pipelines register it; the frame that `values_of` gives is what p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -79,8 +80,11 @@ class ValueSource(MoldauSource):
         return ValueSpec.of_option(self.options[OPTION])
 
     def _parsed(self) -> SourceOptions:
+        spec = self._spec
         given = {name: value for name, value in self.options.items() if name.lower() != OPTION}
-        return SourceOptions.parse(given | {"columns": ",".join(self._spec.record_columns)})
+        options = SourceOptions.parse(given | {"columns": ",".join(spec.record_columns)})
+        subscription = replace(options.subscription, left_out=spec.left_out)
+        return replace(options, subscription=subscription)
 
 
 class ValueBatchReader(BatchReader):

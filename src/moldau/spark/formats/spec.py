@@ -45,6 +45,8 @@ class ValueSpec(msgspec.Struct, frozen=True):
     reader_schema: str = ""
     known_schemas: dict[int, str] = {}
     tombstones: Tombstones = "dead-letter"
+    # Topics that a pattern does not stand for: a pipeline would read what it writes.
+    left_out: tuple[str, ...] = ()
 
     def to_option(self) -> str:
         return msgspec.json.encode(self).decode()

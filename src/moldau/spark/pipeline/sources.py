@@ -14,17 +14,17 @@ import msgspec
 from moldau.spark.formats import BadRecords, ValueSpec
 from moldau.spark.formats.errors import FormatError
 from moldau.spark.formats.spec import BAD
+from moldau.spark.java_pattern import PatternError, java_pattern
 from moldau.spark.pipeline.errors import PipelineError, nearest
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.reasons import in_words
+from moldau.spark.pipeline.topics import dead_letter_topic, written_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
     from moldau.schemas import SchemaStore
-
-DEAD_LETTERS_SUFFIX = "-dead-letters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,6 @@ class Sources:
         self._frames: dict[tuple[str, Reading], DataFrame] = {}
         # What counts the records of the sources that were last read as batches.
         self.observations: dict[str, Observation] = {}
-
-    def dead_letters(self, name: str) -> str | None:
-        """The topic for the bad records of a source; None if there are none, or they are fatal."""
-        return dead_letter_topic(self._file, name)
 
     def frame(self, name: str, reading: Reading) -> DataFrame:
         """The source's columns; PipelineError says what is wrong with its settings."""
@@ -123,6 +119,10 @@ class Sources:
         options = {"kafka.bootstrap.servers": settings.bootstrap}
         options |= {key: _text(value) for key, value in source.options.items()}
         if source.pattern:
+            try:
+                java_pattern(source.pattern)
+            except PatternError as problem:
+                raise self._error(str(problem), name, "pattern") from None
             options["subscribePattern"] = source.pattern
         else:
             options["subscribe"] = ",".join(source.topics)
@@ -187,11 +187,12 @@ class Sources:
             format=source.format,
             schema=json.dumps(schema.jsonValue()),
             metadata=tuple(source.metadata),
-            bad_records=BadRecords(self.dead_letters(name)),
+            bad_records=BadRecords(dead_letter_topic(self._file, name)),
             source=name,
             bootstrap=settings.bootstrap,
             reader_schema=reader_schema,
             known_schemas=known,
+            left_out=tuple(written_topics(self._file)),
             tombstones=source.tombstones or ("row" if source.format == "string" else "dead-letter"),
         )
 
@@ -253,15 +254,6 @@ class Sources:
 
     def _error(self, message: str, name: str, *setting: str) -> PipelineError:
         return PipelineError(self._file.problem(message, "sources", name, *setting))
-
-
-def dead_letter_topic(file: PipelineFile, name: str) -> str | None:
-    source = file.settings.sources[name]
-    if source.format == "raw" or source.dead_letters is False:
-        return None
-    if isinstance(source.dead_letters, str):
-        return source.dead_letters
-    return (source.topics[0] if source.topics else name) + DEAD_LETTERS_SUFFIX
 
 
 def observation(source: str) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 
 from moldau.peer.cluster import EARLIEST, Cluster
 from moldau.peer.errors import PeerError
 from moldau.peer.view import parse_bootstrap
+from moldau.spark.java_pattern import PatternError, java_pattern
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.settings import TopicSink
-from moldau.spark.pipeline.sources import dead_letter_topic
+
+DEAD_LETTERS_SUFFIX = "-dead-letters"
 
 
 def topic_problems(file: PipelineFile) -> tuple[list[Problem], list[str] | None]:
@@ -32,10 +34,31 @@ def topic_problems(file: PipelineFile) -> tuple[list[Problem], list[str] | None]
                 problems.append(
                     file.problem(f"topic {topic!r} does not exist{hint}", "sources", name, "topic")
                 )
-        if source.pattern and not any(re.fullmatch(source.pattern, topic) for topic in known):
+        if source.pattern and not matching(file, source.pattern, known):
             message = f"no topic matches {source.pattern!r}{nearest(source.pattern, known)}"
             problems.append(file.problem(message, "sources", name, "pattern"))
     return problems, [name for name in written_topics(file) if name not in topics]
+
+
+def matching(file: PipelineFile, pattern: str, topics: Iterable[str]) -> list[str]:
+    """The topics that a source with this pattern reads: never those that the pipeline writes."""
+    own = written_topics(file)
+    try:
+        search = java_pattern(pattern).search
+    except PatternError:
+        # Who builds the source says what is wrong with it.
+        return list(topics)
+    return [topic for topic in topics if search(topic) and topic not in own]
+
+
+def dead_letter_topic(file: PipelineFile, name: str) -> str | None:
+    """The topic for the bad records of a source; None if there are none, or they are fatal."""
+    source = file.settings.sources[name]
+    if source.format == "raw" or source.dead_letters is False:
+        return None
+    if isinstance(source.dead_letters, str):
+        return source.dead_letters
+    return (source.topics[0] if source.topics else name) + DEAD_LETTERS_SUFFIX
 
 
 def written_topics(file: PipelineFile) -> dict[str, int | None]:
@@ -80,11 +103,8 @@ def partitions_of(file: PipelineFile, source: str) -> dict[str, dict[int, int]]:
         with Cluster(parse_bootstrap(file.settings.bootstrap)) as cluster:
             views = cluster.metadata(settings.topics or None).topics
             if settings.pattern:
-                views = {
-                    name: view
-                    for name, view in views.items()
-                    if re.fullmatch(settings.pattern, name) and not view.is_internal
-                }
+                shown = [name for name, view in views.items() if not view.is_internal]
+                views = {name: views[name] for name in matching(file, settings.pattern, shown)}
             for view in views.values():
                 view.check()
     except PeerError as problem:
