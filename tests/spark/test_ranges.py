@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,9 +61,12 @@ def test_a_limit_is_shared_and_starves_nobody(
 
 
 def test_progress_survives_its_json() -> None:
-    content = {
-        "orders": {"0": 3, "10": 4},
-        "@ids": {"orders": "00000000-0000-0000-0000-000000000007"},
-    }
+    orders = {"orders": {"0": 3, "10": 4}}
+    content = orders | {"@id 00000000-0000-0000-0000-000000000007 orders": {}}
     assert Progress.of_json(content).to_json() == content
     assert Progress.of_json({"orders": {"0": 3}}).to_json() == {"orders": {"0": 3}}
+
+
+def test_progress_of_older_checkpoints_is_read() -> None:
+    old = {"orders": {"0": 3}, "@ids": {"orders": "00000000-0000-0000-0000-000000000007"}}
+    assert Progress.of_json(old) == Progress({("orders", 0): 3}, {"orders": UUID(int=7)})

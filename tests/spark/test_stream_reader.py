@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from moldau.peer.errors import UnknownTopic
 from moldau.spark.errors import DataLoss, OptionError
+from moldau.spark.plan import Subscribed
+from moldau.spark.progress import is_topic
 from moldau.spark.ranges import OffsetRange
 from moldau.spark.source_options import SourceOptions
 from moldau.spark.stream import StreamReader
@@ -25,7 +28,7 @@ EVERYTHING = ReadAllAvailable()
 
 def reader(broker: Broker, topic: str, **more: str) -> StreamReader:
     given = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest"}
-    if "subscribePattern" not in more:
+    if not {"subscribePattern", "assign"} & more.keys():
         given["subscribe"] = topic
     return StreamReader(SourceOptions.parse(given | more))
 
@@ -36,6 +39,10 @@ def planned(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) ->
         assert isinstance(piece, OffsetRange)
         found.append((piece.partition, piece.start, piece.end))
     return sorted(found)
+
+
+def topics(offset: dict[str, Any]) -> set[str]:
+    return {name for name in offset if is_topic(name)}
 
 
 def test_a_stream_starts_where_it_is_told_and_ends_where_the_log_does(
@@ -165,7 +172,7 @@ def test_new_topics_that_match_are_picked_up(moldau_session_broker: Broker) -> N
     pattern = f"{first}(-more)?"
     stream = reader(moldau_session_broker, first, subscribePattern=pattern)
     start = stream.initialOffset()
-    assert set(start) == {first, "@ids"}
+    assert topics(start) == {first}
     moldau_session_broker.create_topic(f"{first}-more")
     produce(moldau_session_broker, f"{first}-more", numbered(0, 2))
     end = stream.latestOffset(start, EVERYTHING)
@@ -173,6 +180,17 @@ def test_new_topics_that_match_are_picked_up(moldau_session_broker: Broker) -> N
     assert [(piece.topic, piece.end) for piece in stream.partitions(start, end)] == [  # type: ignore[attr-defined]
         (f"{first}-more", 2)
     ]
+
+
+def test_a_pattern_is_searched_for_in_names_as_sparks_own_source_does(
+    moldau_session_broker: Broker,
+) -> None:
+    first = fresh_topic(moldau_session_broker)
+    moldau_session_broker.create_topic(f"old-{first}.eu")
+    stream = reader(moldau_session_broker, first, subscribePattern=rf"{first}\p{{Punct}}")
+    assert topics(stream.initialOffset()) == {f"old-{first}.eu"}
+    stream = reader(moldau_session_broker, first, subscribePattern=rf"{first}\b")
+    assert topics(stream.initialOffset()) == {first, f"old-{first}.eu"}
 
 
 def test_a_topic_that_was_created_again_is_a_loss(moldau_session_broker: Broker) -> None:
@@ -204,13 +222,113 @@ def test_partitions_that_came_after_a_first_batch_was_planned_are_left_to_the_ne
     assert planned(again, end, again.latestOffset(end, EVERYTHING)) == [(1, 0, 3)]
 
 
-def test_partitions_that_are_gone_are_a_loss(moldau_session_broker: Broker) -> None:
+def test_partitions_that_are_gone_are_a_loss_before_a_batch_is_planned_without_them(
+    moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.spark.stream.CATCH_UP_WITHIN_S", 0.1)
     topic = fresh_topic(moldau_session_broker)
-    stream = reader(moldau_session_broker, topic)
     start = {topic: {"0": 0, "1": 7}}
+    with pytest.raises(DataLoss, match=f"{topic}-1 is gone"):
+        reader(moldau_session_broker, topic).latestOffset(start, EVERYTHING)
+    # As a batch was planned that an older version left in the checkpoint.
+    with pytest.raises(DataLoss, match=f"{topic}-1 is gone"):
+        reader(moldau_session_broker, topic).partitions(start, {topic: {"0": 0}})
+
+
+def subscribed(topic: str, how: str) -> dict[str, str]:
+    return {
+        "subscribe": {"subscribe": topic},
+        "subscribePattern": {"subscribePattern": f"^{topic}$"},
+        "assign": {"assign": f'{{"{topic}": [0]}}'},
+    }[how]
+
+
+@pytest.mark.parametrize("how", ["subscribe", "subscribePattern", "assign"])
+def test_a_deleted_topic_stops_a_stream_only_where_losses_do(
+    moldau_session_broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+) -> None:
+    monkeypatch.setattr("moldau.spark.stream.CATCH_UP_WITHIN_S", 0.1)
+    broker = moldau_session_broker
+    topic = fresh_topic(broker)
+    produce(broker, topic, numbered(0, 10))
+    careless = {"failOnDataLoss": "false", "commitGroup": "careless"} | subscribed(topic, how)
+    stream = reader(broker, topic, **careless)
+    start = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    delete_topic(broker, topic)
+    for restarted in (stream, reader(broker, topic, **careless)):
+        # While it is gone there is nothing new, and that is said once.
+        caplog.clear()
+        assert restarted.latestOffset(start, EVERYTHING) == start
+        assert restarted.latestOffset(start, EVERYTHING) == start
+        assert caplog.text.count(f"{topic}-0 is gone, deleted perhaps with records unread") == 1
+        assert planned(restarted, start, start) == []
+    bounded = reader(broker, topic, **careless)
+    bounded.prepareForTriggerAvailableNow()
+    assert bounded.latestOffset(start, EVERYTHING) == start
+    # Losses that are fatal are so before a batch is planned: the checkpoint stays as it is.
+    strict = reader(broker, topic, **subscribed(topic, how))
+    with pytest.raises(DataLoss, match=rf"{topic}-0 is gone.*failOnDataLoss to false"):
+        strict.latestOffset(start, EVERYTHING)
+    broker.create_topic(topic)
+    produce(broker, topic, numbered(100, 4))
     end = stream.latestOffset(start, EVERYTHING)
-    with pytest.raises(DataLoss, match=f"{topic}-1 are gone"):
-        stream.partitions(start, end)
+    assert end[topic] == {"0": 4}
+    assert planned(stream, start, end) == [(0, 0, 4)]
+    assert "deleted and created again" in caplog.text
+    with pytest.raises(DataLoss, match="deleted and created again"):
+        strict.partitions(start, strict.latestOffset(start, EVERYTHING))
+
+
+def test_a_topic_that_a_broker_did_not_know_for_a_moment_is_not_read_again(
+    moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.spark.stream.CATCH_UP_WITHIN_S", 0.1)
+    topic = fresh_topic(moldau_session_broker)
+    produce(moldau_session_broker, topic, numbered(0, 10))
+    stream = reader(moldau_session_broker, topic, failOnDataLoss="false")
+    start = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    with monkeypatch.context() as forgetful:
+        forgetful.setattr("moldau.spark.stream.look_up", lambda *_, **__: Subscribed((), {}))
+        unseen = stream.latestOffset(start, EVERYTHING)
+        assert planned(stream, start, unseen) == []
+    produce(moldau_session_broker, topic, numbered(10, 5))
+    assert planned(stream, unseen, stream.latestOffset(unseen, EVERYTHING)) == [(0, 10, 15)]
+
+
+def test_a_topic_that_never_was_there_is_not_taken_for_a_deleted_one(
+    moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.spark.stream.CATCH_UP_WITHIN_S", 0.1)
+    topic = fresh_topic(moldau_session_broker)
+    both = {"subscribe": f"{topic},misspelt", "failOnDataLoss": "false"}
+    with pytest.raises(UnknownTopic, match="'misspelt' does not exist"):
+        reader(moldau_session_broker, topic, **both).initialOffset()
+    start = reader(moldau_session_broker, topic).initialOffset()
+    for trigger in ("each", "available now"):
+        stream = reader(moldau_session_broker, topic, **both)
+        if trigger == "available now":
+            stream.prepareForTriggerAvailableNow()
+        with pytest.raises(UnknownTopic, match="'misspelt' does not exist"):
+            stream.latestOffset(start, EVERYTHING)
+
+
+def test_a_topic_that_is_deleted_before_it_is_first_read_is_passed_over_or_a_loss(
+    moldau_session_broker: Broker,
+) -> None:
+    first = fresh_topic(moldau_session_broker)
+    pattern = {"subscribePattern": f"^{first}(-more)?$", "kafka.default.api.timeout.ms": "300"}
+    stream = reader(moldau_session_broker, first, failOnDataLoss="false", **pattern)
+    start = stream.initialOffset()
+    moldau_session_broker.create_topic(f"{first}-more")
+    produce(moldau_session_broker, f"{first}-more", numbered(0, 2))
+    end = stream.latestOffset(start, EVERYTHING)
+    delete_topic(moldau_session_broker, f"{first}-more")
+    assert planned(stream, start, end) == []
+    with pytest.raises(DataLoss, match=f"{first}-more-0 is gone"):
+        reader(moldau_session_broker, first, **pattern).partitions(start, end)
 
 
 def test_a_log_that_ends_before_what_was_read_is_a_loss(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from moldau.peer.connection import Connection
-from moldau.peer.errors import ConnectionLost, PeerError, Refused, Unreachable
+from moldau.peer.errors import ConnectionLost, PeerError, Refused, UnknownTopic, Unreachable
 from moldau.peer.retries import PeerSettings, attempts
 from moldau.peer.view import ClusterView, Node
 from moldau.wire.apis import Api
@@ -103,7 +103,7 @@ class Cluster:
         described.check()
         leader = described.leaders.get(partition)
         if leader is None:
-            raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
+            raise UnknownTopic(topic, partition)
         if leader.node_id not in view.nodes:
             raise Refused(Error.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
         return view.nodes[leader.node_id], leader.epoch, view
@@ -184,7 +184,7 @@ class Cluster:
             described = view.topics[topic]
             described.check()
             if partition not in described.leaders:
-                raise Refused(Error.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
+                raise UnknownTopic(topic, partition)
             leader = described.leaders[partition].node_id
             if leader not in view.nodes:
                 raise Refused(Error.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")

@@ -84,12 +84,18 @@ class Refused(PeerError):
     def is_retriable(self) -> bool:
         return self.code in RETRIABLE
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the cluster says that it has no such topic or partition."""
+        return self.code in (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
+
 
 class UnknownTopic(Refused):
-    """A topic that the cluster does not have."""
+    """A topic that the cluster does not have, or a `partition` that the topic does not have."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(Error.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
+    def __init__(self, topic: str, partition: int | None = None) -> None:
+        what = f"topic {topic!r}" if partition is None else f"{topic}-{partition}"
+        super().__init__(Error.UNKNOWN_TOPIC_OR_PARTITION, f"{what} does not exist")
         self.topic = topic
 
 

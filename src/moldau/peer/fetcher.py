@@ -20,7 +20,7 @@ from moldau.peer.errors import (
 )
 from moldau.peer.fetch_stream import FetchStream
 from moldau.peer.fetching import FetchQuestion, Wanted
-from moldau.peer.retries import attempts
+from moldau.peer.retries import Attempts, attempts
 from moldau.wire.errors import Error
 
 
@@ -81,6 +81,7 @@ class PartitionFetcher:
         caller's, who knows how far they came.
         """
         tries = attempts(self._cluster.settings)
+        unknown: Attempts | None = None
         while True:
             last: PeerError
             try:
@@ -103,7 +104,13 @@ class PartitionFetcher:
                     raise
                 last = problem
             if isinstance(last, UnknownTopic):
-                tries.within_s = self._cluster.settings.unknown_topic_within_s
+                # Counted from when a broker first said so, not from when the last one went away.
+                settings = self._cluster.settings
+                unknown = unknown or attempts(settings, settings.unknown_topic_within_s)
+                if not unknown.pause():
+                    raise last
+                continue
+            unknown = None
             if not tries.pause():
                 if isinstance(last, Unreachable):
                     raise Unreachable(last.tried, tries.within_s)

@@ -1,9 +1,10 @@
 """The offset of a stream: how far each partition is read, as Spark keeps it in the checkpoint.
 
-    {"topic": {"0": 23, "1": 7}, "@ids": {"topic": "0c2f…"}}
+    {"topic": {"0": 23, "1": 7}, "@id 0c2f… topic": {}}
 
 This is the form of Spark's own Kafka source, plus the ids of the topics, by which a topic that was
-deleted and created again is noticed. No topic's name can begin with `@`.
+deleted and created again is noticed. That source reads an id as a topic without partitions, so it
+can go on from our checkpoints. No topic's name can begin with `@`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from uuid import UUID
 
 from moldau.peer.cluster import TopicPartition
 
-IDS = "@ids"
+ID = "@id "
+# How the ids were written at first, which Spark's own source does not read.
+OLD_IDS = "@ids"
+
+
+def is_topic(name: str) -> bool:
+    """Whether a name in the JSON of a progress is one of a topic."""
+    return not name.startswith("@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +38,22 @@ class Progress:
         offsets = {
             (topic, int(partition)): int(offset)
             for topic, partitions in content.items()
-            if topic != IDS
+            if is_topic(topic)
             for partition, offset in partitions.items()
         }
-        ids = {topic: UUID(text) for topic, text in content.get(IDS, {}).items()}
+        ids = {topic: UUID(text) for topic, text in content.get(OLD_IDS, {}).items()}
+        for name in content:
+            if name.startswith(ID):
+                text, _, topic = name.removeprefix(ID).partition(" ")
+                ids[topic] = UUID(text)
         return cls(offsets, ids)
 
     def to_json(self) -> dict[str, Any]:
         content: dict[str, Any] = {}
         for (topic, partition), offset in sorted(self.offsets.items()):
             content.setdefault(topic, {})[str(partition)] = offset
-        topics = sorted(topic for topic in content if topic in self.ids)
-        return content | (
-            {IDS: {topic: str(self.ids[topic]) for topic in topics}} if topics else {}
-        )
+        topics = [topic for topic in content if topic in self.ids]
+        return content | {f"{ID}{self.ids[topic]} {topic}": {} for topic in topics}
 
     def is_recreated(self, topic: str, now: Progress) -> bool:
         """Whether the topic is another one `now`; False where an id is not known."""

@@ -16,11 +16,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from moldau.peer.cluster import EARLIEST, Cluster, TopicPartition
-from moldau.peer.errors import PeerError
+from moldau.peer.errors import PeerError, Refused, UnknownTopic
 from moldau.peer.retries import attempts
 from moldau.spark.bounds import Bound, names, resolve
 from moldau.spark.errors import log, lost_range, report_loss
-from moldau.spark.plan import look_up
+from moldau.spark.plan import Subscribed, look_up
 from moldau.spark.progress import Progress, limited
 from moldau.spark.ranges import OffsetRange, split
 from moldau.spark.source_options import SourceOptions
@@ -42,6 +42,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Of the first batch Spark writes down only where it ends, and a query that dies in it asks for
     `initialOffset` again. Where that is the end of a log, the answer is another one then, so the
     first batch has nothing of such a partition: its end is where the query began.
+
+    A partition that is gone, where that is not fatal, stays in the offsets as far as it was read.
+    If it was only not to be seen for a while, it goes on there; a new topic of that name has
+    another id, and is read from its start.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -54,6 +58,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Where the query begins because the log ended there, until the first batch is planned.
         self._begun_at_end: dict[TopicPartition, int] = {}
         self._last_trigger: float | None = None
+        # Partitions that were read once and are not there now, as far as that has been told.
+        self._gone: frozenset[TopicPartition] = frozenset()
         self._committed: Mapping[TopicPartition, int] = {}
         self._commit_problem = ""
 
@@ -87,8 +93,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = Progress.of_json(start)
+        self._latest = self._ends_from(begun) if self._target is None else self._target_from(begun)
         self._commit(begun)
-        self._latest = self._target or self._ends_from(begun)
         ends = dict(self._latest.offsets)
         for key, offset in begun.offsets.items():
             if key in ends and not begun.is_recreated(key[0], self._latest):
@@ -113,10 +119,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if gone:
             # A first batch that is run again ends where it did, and may not know partitions that
             # are new since; the next one reads them.
-            there = look_up(self._connected, self._options.subscription).partitions
-            gone = [key for key in gone if key not in there]
-        if gone:
-            report_loss(f"{names(gone)} are gone, deleted perhaps with records unread", self._fails)
+            there = self._look_up()
+            now = Progress(ids=_known(there.ids))
+            gone = [
+                key
+                for key in gone
+                if key not in there.partitions or begun.is_recreated(key[0], now)
+            ]
+        self._report_gone(gone)
         starts = self._starts(begun, ended, report=True)
         ranges = [
             OffsetRange(topic, ended.ids.get(topic), index, starts[topic, index], offset)
@@ -151,33 +161,77 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster = Cluster(self._read.bootstrap, self._read.peer)
         return self._cluster
 
+    def _look_up(self) -> Subscribed:
+        """What there is of what is subscribed to."""
+        return look_up(self._connected, self._options.subscription, may_miss=True)
+
     def _ends(self) -> Progress:
-        """How far everything that is subscribed to can be read now."""
-        subscribed = look_up(self._connected, self._options.subscription)
+        """How far everything that is subscribed to, and there, can be read now."""
         latest = Bound("ending", "latest")
         committed = self._read.fetch.read_committed
-        ends = resolve(self._connected, latest, subscribed.partitions, committed)
+        for is_last in (False, False, True):
+            subscribed = self._look_up()
+            try:
+                ends = resolve(self._connected, latest, subscribed.partitions, committed)
+                break
+            except Refused as problem:
+                # Deleted in between: the next look shows it.
+                if is_last or not problem.is_unknown:
+                    raise
         return Progress(ends, _known(subscribed.ids))
 
     def _ends_from(self, begun: Progress) -> Progress:
-        """The same, but for partitions that end before where we are already."""
+        """The same, but for partitions that end before where we are already, or are gone."""
         tries = attempts(self._read.peer, CATCH_UP_WITHIN_S)
         while True:
             ends = self._ends()
-            short = {
+            kept = {
                 key: offset
                 for key, offset in begun.offsets.items()
-                if ends.offsets.get(key, offset) < offset and not begun.is_recreated(key[0], ends)
+                if not begun.is_recreated(key[0], ends)
             }
-            if not short:
-                return ends
-            if not tries.pause():
+            gone = frozenset(kept.keys() - ends.offsets.keys())
+            short = {
+                key: offset
+                for key, offset in kept.items()
+                if ends.offsets.get(key, offset) < offset
+            }
+            never = self._never_there(begun, ends)
+            if not (short or never or gone - self._gone) or not tries.pause():
                 break
+        if never is not None:
+            raise never
         for (topic, index), offset in short.items():
             end = ends.offsets[topic, index]
             why = f"although they were read before: the log ends at {end} now"
             report_loss(lost_range(topic, index, end, offset, why), self._fails)
-        return ends
+        self._report_gone(sorted(gone - self._gone))
+        self._gone = gone
+        ids = {topic: begun.ids[topic] for topic, _ in gone if topic in begun.ids}
+        return Progress({**ends.offsets, **{key: kept[key] for key in gone}}, {**ids, **ends.ids})
+
+    def _target_from(self, begun: Progress) -> Progress:
+        """What was there when the query began, and what was read before and is gone by now."""
+        assert self._target is not None
+        is_complete = begun.offsets.keys() <= self._target.offsets.keys()
+        if not is_complete or self._never_there(begun, self._target):
+            self._target = self._ends_from(begun)
+        return self._target
+
+    def _never_there(self, begun: Progress, ends: Progress) -> UnknownTopic | None:
+        """A topic that is named, and neither is there nor was: a misspelt one, as a rule."""
+        seen = {topic for topic, _ in (*begun.offsets, *ends.offsets)}
+        subscription = self._options.subscription
+        for topic in (*subscription.topics, *(topic for topic, _ in subscription.assigned)):
+            if topic not in seen:
+                return UnknownTopic(topic)
+        return None
+
+    def _report_gone(self, gone: Sequence[TopicPartition]) -> None:
+        if gone:
+            verb = "is" if len(gone) == 1 else "are"
+            what = f"{names(gone)} {verb} gone, deleted perhaps with records unread"
+            report_loss(what, self._fails)
 
     def _starts(
         self, begun: Progress, ended: Progress, report: bool = False
@@ -200,14 +254,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 what += f"{ended.ids[topic]}); what the old one held beyond "
                 what += f"{_shown(begun, topic)} is lost"
                 report_loss(what, self._fails)
-        if fresh:
-            listed = self._connected.list_offsets(dict.fromkeys(fresh, EARLIEST))
-            for key in fresh:
-                starts[key] = min(listed[key].offset, ended.offsets[key])
-                if report and starts[key] > 0:
-                    why = "before this new partition was first read"
-                    report_loss(lost_range(*key, 0, starts[key], why), self._fails)
+        listed = self._earliest(fresh)
+        for key in fresh:
+            # Of one that is gone already there is nothing to read.
+            starts[key] = min(listed.get(key, ended.offsets[key]), ended.offsets[key])
+            if report and key in listed and starts[key] > 0:
+                why = "before this new partition was first read"
+                report_loss(lost_range(*key, 0, starts[key], why), self._fails)
+        if report:
+            self._report_gone([key for key in fresh if key not in listed])
         return starts
+
+    def _earliest(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where those of them begin that are there."""
+        while partitions:
+            try:
+                listed = self._connected.list_offsets(dict.fromkeys(partitions, EARLIEST))
+                return {key: answer.offset for key, answer in listed.items()}
+            except Refused as problem:
+                there = [key for key in self._look_up().partitions if key in partitions]
+                if not problem.is_unknown or len(there) == len(partitions):
+                    raise
+                partitions = there
+        return {}
 
     def _is_too_early(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -227,17 +296,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _commit(self, done: Progress) -> None:
         group = self._options.commit_group
-        if not group or done.offsets == self._committed:
+        offsets = {key: offset for key, offset in done.offsets.items() if key not in self._gone}
+        if not group or offsets == self._committed:
             return
         try:
-            self._connected.commit_offsets(group, done.offsets, within_s=COMMIT_WITHIN_S)
+            self._connected.commit_offsets(group, offsets, within_s=COMMIT_WITHIN_S)
         except PeerError as problem:
             # Others look at a group's offsets; the query itself does not need them.
             if str(problem) != self._commit_problem:
                 self._commit_problem = str(problem)
                 log.warning("progress is not committed to the group %r: %s", group, problem)
             return
-        self._committed, self._commit_problem = done.offsets, ""
+        self._committed, self._commit_problem = offsets, ""
 
 
 def _known(ids: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from moldau.spark.lake import LakeError, Offsets, offsets_of_batch
 from moldau.spark.lake.offsets import UNKNOWN, ends_of_log
 
-PROGRESS = {"orders": {"0": 23, "1": 7}, "@ids": {"orders": "0c2f"}}
+PROGRESS = {"orders": {"0": 23, "1": 7}, "@id 0c2f orders": {}, "@ids": {"orders": "0c2f"}}
 
 
 def log(*sources: object, version: str = "v1") -> str:

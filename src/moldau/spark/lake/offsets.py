@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from moldau.spark.lake.errors import LakeError
-from moldau.spark.progress import IDS
+from moldau.spark.progress import is_topic
 
 # Where a query's first batch begins, Spark does not write down.
 UNKNOWN = -1
@@ -121,7 +121,7 @@ def _topics(line: str) -> dict[str, dict[int, int]]:
     return {
         topic: {int(p): offset for p, offset in partitions.items()}
         for topic, partitions in content.items()
-        if topic != IDS and _is_progress(partitions)
+        if is_topic(topic) and _is_progress(partitions)
     }
 
 
