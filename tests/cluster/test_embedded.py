@@ -106,6 +106,11 @@ def test_listeners_see_each_batch_after_it_is_part_of_the_state(tmp_path: Path) 
     asyncio.run(scenario())
 
 
+def is_below(folder: Path, fd: int) -> bool:
+    """Whether an open file is ours: other threads of this process may be those of brokers."""
+    return os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder))
+
+
 def test_commits_that_arrive_during_a_write_share_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +119,7 @@ def test_commits_that_arrive_during_a_write_share_the_next(
 
     def counting(fd: int) -> None:
         nonlocal flushes
-        flushes += 1
+        flushes += is_below(tmp_path, fd)
         fsync(fd)
 
     async def scenario() -> None:
@@ -189,8 +194,12 @@ def test_a_write_that_fails_is_taken_back_and_the_next_succeeds(
 def test_after_a_failed_flush_nothing_more_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fsync = os.fsync
+
     def fails(fd: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+        if is_below(tmp_path, fd):
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(fd)
 
     async def scenario() -> None:
         async with opened(tmp_path) as store:

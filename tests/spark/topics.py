@@ -30,8 +30,9 @@ class Reachable(Protocol):
 
 
 def fresh_topic(broker: Broker, partitions: int = 1, **configs: str | int) -> str:
+    """A topic whose records may be of any time: the next round of retention leaves them."""
     name = f"spark-{next(_names)}"
-    broker.create_topic(name, partitions, **configs)
+    broker.create_topic(name, partitions, **{"retention_ms": -1, **configs})
     return name
 
 
