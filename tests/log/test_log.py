@@ -439,8 +439,8 @@ def test_segments_roll_when_an_index_is_full(log: Log) -> None:
 
 
 def test_segments_roll_before_relative_offsets_overflow(log: Log) -> None:
-    log.append_replica(memoryview(build_batch([Record(0, NOW, b"k", b"v")])), NOW)
-    log.append_replica(memoryview(build_batch([Record(2**31 + 5, NOW, b"k", b"v")])), NOW)
+    log.append_replica(memoryview(build_batch([Record(0, NOW, b"k", b"v")])), 0, NOW)
+    log.append_replica(memoryview(build_batch([Record(2**31 + 5, NOW, b"k", b"v")])), 1, NOW)
     log.commit()
     assert [segment.base for segment in log.segments] == [0, 2**31 + 5]
     assert offsets_of(log) == [0, 2**31 + 5]
@@ -459,7 +459,7 @@ def test_a_changed_config_holds_for_the_active_segment(log: Log) -> None:
 def test_a_follower_takes_batches_as_they_are(log: Log) -> None:
     data = build_batch([Record(5, NOW, b"k", b"v")], leader_epoch=3)
     data += build_batch([Record(9, NOW, b"k", b"v")], leader_epoch=4)
-    log.append_replica(memoryview(data), NOW)
+    log.append_replica(memoryview(data), 0, NOW)
     log.commit()
     assert read_all(log) == bytes(data)
     assert log.log_end == 10
@@ -467,10 +467,21 @@ def test_a_follower_takes_batches_as_they_are(log: Log) -> None:
     assert log.end_of_epoch(3) == (3, 9)
     assert log.end_of_epoch(4) == (4, 10)
     with pytest.raises(UnexpectedOffset):
-        log.append_replica(memoryview(data), NOW)
+        log.append_replica(memoryview(data), 10, NOW)
     data[-1] ^= 1
     with pytest.raises(CorruptBatch):
-        log.append_replica(memoryview(data[len(data) // 2 :]), NOW)
+        log.append_replica(memoryview(data[len(data) // 2 :]), 10, NOW)
+
+
+@pytest.mark.parametrize("asked", [0, 9, 11])
+def test_a_follower_takes_nothing_that_was_asked_for_when_its_log_ended_elsewhere(
+    log: Log, asked: int
+) -> None:
+    log.append_replica(memoryview(build_batch([Record(9, NOW, b"k", b"v")])), 0, NOW)
+    log.commit()
+    with pytest.raises(UnexpectedOffset):
+        log.append_replica(memoryview(build_batch([Record(11, NOW, b"k", b"v")])), asked, NOW)
+    assert log.log_end == 10
 
 
 def test_truncation_forgets_producers_epochs_and_times(log: Log) -> None:

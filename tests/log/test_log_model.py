@@ -142,7 +142,7 @@ class LogModel(RuleBasedStateMachine):
             data += batch
             self.model.append(bytes(batch))
             base += count
-        self.log.append_replica(memoryview(data), NOW)
+        self.log.append_replica(memoryview(data), self.end, NOW)
         self.end = base
         self.commit()
 

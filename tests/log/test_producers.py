@@ -27,7 +27,7 @@ def test_the_dates_of_records_do_not_count(tmp_path: Path) -> None:
     copied = build_batch(
         [Record(2, LONG_AGO, b"k", b"v")], producer_id=2, producer_epoch=0, base_sequence=0
     )
-    log.append_replica(memoryview(copied), NOW)
+    log.append_replica(memoryview(copied), log.log_end, NOW)
     log.commit()
     assert log.producers.expire(NOW + DAY - 1, DAY) == 0
     for producer_id in range(3):

@@ -64,6 +64,7 @@ class Partition:
         "feeds",
         "in_sync",
         "index",
+        "is_cut",
         "is_leader",
         "isr",
         "lag_s",
@@ -99,6 +100,8 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
         self.is_leader = False
+        # The log was cut, and the checkpoint on disk still promises what was cut off.
+        self.is_cut = False
         self.in_sync: InSync | None = None
         # How long a follower may lag before it is out of sync.
         self.lag_s = lag_s
@@ -171,7 +174,8 @@ class Partition:
         self.log.config = config
         if self.is_leader:
             self._advance_high_watermark()
-            self.ask_flush()
+        self.ask_flush()
+        if self.is_leader:
             self.wake()
 
     def check_epoch(self, leader_epoch: int) -> Error:
@@ -296,14 +300,14 @@ class Partition:
 
     # Following
 
-    def append_replica(self, records: memoryview) -> None:
-        """Writes batches as the leader sent them; see `Log.append_replica`.
+    def append_replica(self, records: memoryview, asked: int) -> None:
+        """Writes what the leader sent when it was asked for `asked`; see `Log.append_replica`.
 
         Batches before a bad one are written. StorageError when the disk refuses.
         """
         log = self.log
         try:
-            log.append_replica(records, time.time_ns() // 1_000_000)
+            log.append_replica(records, asked, time.time_ns() // 1_000_000)
         finally:
             log.commit()
 

@@ -171,14 +171,18 @@ class AppendingLog(LogState):
         self._stage(segment, staged, position, size, last, max_timestamp)
         return base, append_time
 
-    def append_replica(self, data: memoryview, now_ms: int) -> None:
-        """Stage whole batches as the leader sent them: offsets and epochs as given, gaps allowed.
+    def append_replica(self, data: memoryview, asked: int, now_ms: int) -> None:
+        """Stage whole batches that the leader sent when it was asked for the offset `asked`.
 
-        Raises CorruptBatch or InvalidRecord for what is no batch, UnexpectedOffset for one below
-        the log's end, StorageError as `append` does. Batches before the bad one are staged.
+        Offsets and epochs stay as given. Gaps are allowed, for compaction leaves some: that these
+        are the batches that follow is known only by what was asked. UnexpectedOffset if that is not
+        the log's end, or a batch lies below it; CorruptBatch or InvalidRecord for what is no batch,
+        StorageError as in `append`. Batches before the bad one are staged.
         """
         if self._failure is not None:
             raise self._failure
+        if asked != self.log_end:
+            raise UnexpectedOffset(asked, self.log_end)
         for position, header in batches(data):
             size = header.size
             check_batch(data, position, size, from_producer=False)

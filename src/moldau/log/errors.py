@@ -53,10 +53,12 @@ class OffsetOutOfRange(LogError):
 
 
 class UnexpectedOffset(LogError):
-    """A replicated batch begins below the end of the log."""
+    """A replicated batch does not go on where the log ends."""
 
     def __init__(self, offset: int, log_end: int) -> None:
-        super().__init__(f"a replicated batch begins at {offset}, below the end {log_end}")
+        super().__init__(
+            f"a replicated batch is for offset {offset}, but the log ends at {log_end}"
+        )
         self.offset = offset
         self.log_end = log_end
 

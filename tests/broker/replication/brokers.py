@@ -98,9 +98,9 @@ class Brokers:
 
     async def commit(self, change: Any) -> None:
         """As the controller; done when every broker knows."""
-        await self._running[await self._controller()].store.commit([change])
+        await self._running[await self.controller()].store.commit([change])
 
-    async def _controller(self) -> int:
+    async def controller(self) -> int:
         """The one that all brokers take for it: one that was just started may not know yet."""
 
         def agreed() -> set[int]:
@@ -130,7 +130,7 @@ class Brokers:
         self, name: str, leader: int, isr: Sequence[int], index: int = 0, **more: Any
     ) -> int:
         """Another leader, as it pleases the test; the new leader epoch."""
-        old = self[await self._controller()].state.topics[name].partitions[index]
+        old = self[await self.controller()].state.topics[name].partitions[index]
         new = msgspec.structs.replace(
             old, leader=leader, isr=tuple(isr), leader_epoch=old.leader_epoch + 1, **more
         )

@@ -191,6 +191,47 @@ def test_a_follower_of_a_topic_with_a_flush_policy_flushes_before_it_asks_on(tel
     tell(story)
 
 
+def test_a_follower_asks_for_nothing_while_it_is_not_registered(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: Brokers) -> None:
+        lives: list[int] = []
+        take = Feed.take
+
+        def noted(feed: Feed, request: FetchRequest, response: FeedResponse) -> None:
+            lives.append(request.replica_epoch)
+            take(feed, request, response)
+
+        monkeypatch.setattr(Feed, "take", noted)
+        leader = await cluster.controller()
+        follower = 1 - leader
+        await cluster.create("t", (leader, follower))
+        await cluster.write(leader, "t", "a", acks=-1)
+        (fetcher,) = cluster[follower].replication._fetchers.values()
+        membership = cluster[follower].membership
+        register, may_register = membership.register, asyncio.Event()
+
+        async def late() -> None:
+            await may_register.wait()
+            await register()
+
+        membership.register = late  # type: ignore[method-assign]
+        earlier = cluster[leader].state.brokers[follower]
+        await cluster[leader].store.expel(earlier)
+        await until(lambda: follower not in cluster[follower].state.brokers, "it knows")
+        await until(lambda: fetcher._connection is None, "it asks no more")
+        lives.clear()
+        await cluster.write(leader, "t", "b")
+        # Nor when it is to follow something else.
+        await cluster.create("u", (leader, follower))
+        may_register.set()
+        await cluster.until_in_sync("t", (leader, follower))
+        assert cluster.ends("t", follower) == [2]
+        assert set(lives) == {cluster[leader].state.brokers[follower].epoch}
+
+    tell(story)
+
+
 def test_a_restarted_broker_knows_the_high_watermarks_that_it_wrote_down(tell: Tell) -> None:
     async def story(cluster: Brokers) -> None:
         await cluster.create("t")

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from moldau.cluster.topics import BrokerInfo
-from moldau.peer.fetching import FetchQuestion, Wanted
+from moldau.peer.fetching import FetchAnswer, FetchQuestion, Wanted
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.replication.brokers import Brokers, until
@@ -104,6 +104,13 @@ def test_only_replicas_of_this_life_and_this_epoch_are_fed(tell: Tell) -> None:
         current = (registered.epoch, 1)
         assert (await ask(1, *current)).error == Error.NONE
         assert (await ask(1, registered.epoch - 1, 1)).error == Error.NOT_LEADER_OR_FOLLOWER
+        # Whoever does not say which life or which term it is in may be in any.
+        assert (await ask(1, -1, 1, offset=1, last=0)).error == Error.NOT_LEADER_OR_FOLLOWER
+        unnamed = await ask(1, registered.epoch, -1, offset=1, last=0)
+        assert unnamed.error == Error.NOT_LEADER_OR_FOLLOWER
+        in_sync = cluster.partition(0, "t").in_sync
+        assert in_sync is not None
+        assert in_sync.followers[1].log_end == 0
         assert (await ask(2, registered.epoch, 1)).error == Error.UNKNOWN_LEADER_EPOCH
         assert (await ask(1, registered.epoch, 0)).error == Error.FENCED_LEADER_EPOCH
         assert (await ask(1, registered.epoch, 2)).error == Error.UNKNOWN_LEADER_EPOCH
@@ -132,11 +139,13 @@ def test_a_second_question_of_a_session_lets_go_of_the_first(tell: Tell) -> None
         await cluster.write(0, "u", "x")
         connection = await cluster.connection(0, "follower")
         ids = {name: cluster[0].state.topics[name].id for name in "tu"}
+        registered: BrokerInfo = cluster[0].state.brokers[1]
 
         def question(name: str | None, session: int, epoch: int, **more: Any) -> FetchQuestion:
             wanted = [] if name is None else [Wanted(name, ids[name], 0, 0, 1 << 20, 0, -1, 0)]
             return FetchQuestion(wanted, max_wait_ms=20_000, replica_id=1, session_id=session,
-                                 session_epoch=epoch, **more)  # fmt: skip
+                                 session_epoch=epoch, replica_epoch=registered.epoch,
+                                 **more)  # fmt: skip
 
         first = await connection.fetch(question("t", 0, 0))
         session = first.session_id
@@ -164,6 +173,36 @@ def test_a_second_question_of_a_session_lets_go_of_the_first(tell: Tell) -> None
         unknown = FetchQuestion([], 0, replica_id=1, session_id=1, session_epoch=9)
         assert (await other.fetch(unknown)).error == Error.FETCH_SESSION_ID_NOT_FOUND
         waiting.cancel()
+
+    tell(story)
+
+
+def test_a_follower_that_names_a_partition_again_is_told_its_offsets_again(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        cluster.deafen(1)
+        topic_id = cluster[0].state.topics["t"].id
+        connection = await cluster.connection(0, "follower")
+
+        async def ask(is_named: bool, session: int, epoch: int) -> FetchAnswer:
+            wanted = [Wanted("t", topic_id, 0, 0, 1 << 20, 0, -1, 0)] if is_named else []
+            return await connection.fetch(
+                FetchQuestion(
+                    wanted,
+                    max_wait_ms=1,
+                    replica_id=1,
+                    session_id=session,
+                    session_epoch=epoch,
+                    replica_epoch=cluster[0].state.brokers[1].epoch,
+                )
+            )
+
+        session = (await ask(True, 0, 0)).session_id
+        assert (await ask(False, session, 1)).partitions == []
+        # It may have dropped what it was told, as the answer to another question.
+        (again,) = (await ask(True, session, 2)).partitions
+        assert (again.error, again.high_watermark, again.log_start) == (0, 0, 0)
+        assert (await ask(False, session, 3)).partitions == []
 
     tell(story)
 

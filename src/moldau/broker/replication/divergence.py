@@ -14,7 +14,14 @@ Each round takes away at least one epoch that the leader does not have, so it en
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from moldau.log.epochs import LeaderEpochs
+from moldau.wire.errors import Error
+from moldau.wire.fetch import FetchedPartition, FetchPartition
+
+if TYPE_CHECKING:
+    from moldau.broker.partition import Partition
 
 
 def common_end(epochs: LeaderEpochs, log_end: int, epoch: int, leader_end: int) -> int:
@@ -26,3 +33,23 @@ def common_end(epochs: LeaderEpochs, log_end: int, epoch: int, leader_end: int) 
         # The leader's epoch is unknown here: what follows the one before it is not the leader's.
         return min(own_end, log_end)
     return min(leader_end, log_end)
+
+
+def diverging(partition: Partition, wanted: FetchPartition) -> FetchedPartition | None:
+    """Where a reader's log parts from ours, by the epoch of its last record (KIP-595)."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end = partition.log.end_of_epoch(wanted.last_fetched_epoch)
+    if epoch < 0:
+        return FetchedPartition(wanted.partition, Error.OFFSET_OUT_OF_RANGE)
+    if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
+        log = partition.log
+        return FetchedPartition(
+            wanted.partition,
+            0,
+            log.high_watermark,
+            log.last_stable,
+            log.log_start,
+            diverging=(epoch, end),
+        )
+    return None

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.absence import not_here
 from moldau.broker.errors import code_and_message
+from moldau.broker.replication.divergence import diverging
 from moldau.broker.response import LongPoll
 from moldau.log.errors import LogError
 from moldau.wire.errors import Error
@@ -245,6 +246,8 @@ class Feed:
         entry.wanted = wanted
         entry.is_unread = True
         entry.refusal = None
+        # The follower drops an answer to what it wanted before, with the offsets in it.
+        entry.told_watermark = entry.told_start = -1
         self.news[entry] = None
 
     def _drop(self, entry: Entry) -> None:
@@ -275,21 +278,19 @@ class Feed:
         if partition is None:
             return not_here(self._broker, *entry.place)
         leader = (partition.leader, partition.leader_epoch)
-        if not partition.is_leader:
-            return FetchedPartition(index, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
         epoch = entry.wanted.current_leader_epoch
-        if epoch >= 0:
-            fence = partition.check_epoch(epoch)
-            if fence:
-                return fenced(partition, fence)
-        if self.replica not in partition.replicas or self.replica == self._broker.id:
-            if epoch >= 0:
-                # One of us knows of a newer assignment than the other.
-                return FetchedPartition(index, Error.UNKNOWN_LEADER_EPOCH)
+        if not partition.is_leader or epoch < 0:
+            # One that does not say which term it follows may have been on its way since another.
             return FetchedPartition(index, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
+        fence = partition.check_epoch(epoch)
+        if fence:
+            return fenced(partition, fence)
+        if self.replica not in partition.replicas or self.replica == self._broker.id:
+            # One of us knows of a newer assignment than the other.
+            return FetchedPartition(index, Error.UNKNOWN_LEADER_EPOCH)
         registered = self._broker.state.brokers.get(self.replica)
-        if registered is not None and -1 < self._replica_epoch < registered.epoch:
-            # An earlier life of the follower.
+        if self._replica_epoch < (0 if registered is None else registered.epoch):
+            # An earlier life of the follower, or one that does not say which it is (KIP-903).
             return FetchedPartition(index, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
         return None
 
@@ -392,23 +393,3 @@ def fenced(partition: Partition, fence: Error) -> FetchedPartition:
     if fence is Error.FENCED_LEADER_EPOCH:
         leader = (partition.leader, partition.leader_epoch)
     return FetchedPartition(partition.index, fence, leader=leader)
-
-
-def diverging(partition: Partition, wanted: FetchPartition) -> FetchedPartition | None:
-    """Where a reader's log parts from ours, by the epoch of its last record (KIP-595)."""
-    if wanted.last_fetched_epoch < 0:
-        return None
-    epoch, end = partition.log.end_of_epoch(wanted.last_fetched_epoch)
-    if epoch < 0:
-        return FetchedPartition(wanted.partition, Error.OFFSET_OUT_OF_RANGE)
-    if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
-        log = partition.log
-        return FetchedPartition(
-            wanted.partition,
-            0,
-            log.high_watermark,
-            log.last_stable,
-            log.log_start,
-            diverging=(epoch, end),
-        )
-    return None

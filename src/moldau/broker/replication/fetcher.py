@@ -4,6 +4,9 @@ Of one leader's partitions, those that can be asked for are part of a fetch sess
 wait (for the disk, after an error, for its share of the bandwidth) is left out of it meanwhile, and
 holds up no other. When a partition comes in while a question waits at the leader for news, another
 question follows at once, and the leader lets go of the first.
+
+Nothing is asked while this broker is not registered: the leader could not tell which of its lives
+asks (KIP-903).
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ from uuid import UUID
 
 from moldau.broker.partition import Partition
 from moldau.broker.replication.asking import Asking
+from moldau.broker.replication.bounds import leader_bounds
 from moldau.broker.replication.followed import Followed, Next
 from moldau.broker.replication.throttle import Throttle
 from moldau.log.errors import StorageError
 from moldau.peer.aio import AsyncConnection
 from moldau.peer.errors import ConnectionLost, PeerError, Refused
 from moldau.peer.fetching import FetchAnswer, FetchQuestion, Wanted
-from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
 if TYPE_CHECKING:
@@ -39,10 +42,6 @@ _CONNECT_S = 5.0
 _PATIENCE_S = 5.0
 # After so many bytes the loop serves others before the rest of an answer is appended.
 _AT_A_TIME = 2 << 20
-
-# ListOffsets
-_LATEST = -1
-_EARLIEST = -2
 
 _SESSION_LOST = frozenset(
     (
@@ -63,7 +62,9 @@ class Fetcher:
         self._followed: dict[Place, Followed] = {}
         self._asking = Asking(self._wanted)
         self._connection: AsyncConnection | None = None
-        self._under_way: deque[asyncio.Future[FetchAnswer]] = deque()
+        # Questions that wait for their answers, with their numbers, which only go up.
+        self._under_way: deque[tuple[int, asyncio.Future[FetchAnswer]]] = deque()
+        self._questions = 0
         self._heard_at = 0.0
         self._patience: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
@@ -82,8 +83,7 @@ class Fetcher:
         if known is not None and known.partition is partition and known.epoch == followed.epoch:
             return
         self._followed[place] = followed
-        self._asking.add(place)
-        self._tell_soon()
+        self._admit(followed)
         if self._task is None:
             self._task = self._broker.loop.create_task(self._run())
 
@@ -136,7 +136,7 @@ class Fetcher:
             await self._until_changed(self._backoff_s)
 
     async def _connect_and_copy(self) -> None:
-        while not self._followed:
+        while not self._followed or self._own_epoch() is None:
             self._changed.clear()
             await self._changed.wait()
         info = self._broker.state.brokers.get(self._leader)
@@ -152,12 +152,16 @@ class Fetcher:
         self._be_patient()
         while self._followed:
             if not self._under_way:
+                own_epoch = self._own_epoch()
+                if own_epoch is None:
+                    return
                 self._heard_at = self._broker.loop.time()
-                self._ask(connection)
-            answer = await self._under_way[0]
+                self._ask(connection, own_epoch)
+            question, answer = self._under_way[0]
+            fetched = await answer
             self._heard_at = self._broker.loop.time()
             self._under_way.popleft()
-            await self._take(connection, answer)
+            await self._take(connection, question, fetched)
 
     def _be_patient(self) -> None:
         """Hangs up on a leader that does not answer. One timer for all rounds, which are many."""
@@ -172,13 +176,22 @@ class Fetcher:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-        for answer in self._under_way:
-            answer.cancel()
-        self._under_way.clear()
+        self._expect_nothing()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _expect_nothing(self) -> None:
+        """There is no session any more: what is under way of it counts for nothing."""
+        for _, answer in self._under_way:
+            answer.cancel()
+        self._under_way.clear()
         self._asking.begin()
+
+    def _own_epoch(self) -> int | None:
+        """The epoch of this broker's registration; None while it has none."""
+        own = self._broker.state.brokers.get(self._broker.id)
+        return None if own is None or own.epoch < 0 else own.epoch
 
     @property
     def _backoff_s(self) -> float:
@@ -191,10 +204,10 @@ class Fetcher:
         except TimeoutError:
             return
 
-    def _ask(self, connection: AsyncConnection) -> None:
+    def _ask(self, connection: AsyncConnection, own_epoch: int) -> None:
         broker, asking = self._broker, self._asking
         settings = broker.settings
-        own = broker.state.brokers.get(broker.id)
+        self._questions += 1
         wanted, forgotten = asking.question()
         question = FetchQuestion(
             wanted,
@@ -202,7 +215,7 @@ class Fetcher:
             min_bytes=1,
             max_bytes=settings.replica_fetch_response_max_bytes,
             replica_id=broker.id,
-            replica_epoch=-1 if own is None else own.epoch,
+            replica_epoch=own_epoch,
             session_id=asking.session_id,
             session_epoch=asking.epoch,
             forgotten=forgotten,
@@ -211,15 +224,17 @@ class Fetcher:
         answer = connection.fetch(question)
         # One that nobody awaits any more may still end with the connection.
         answer.add_done_callback(_looked_at)
-        self._under_way.append(answer)
+        self._under_way.append((self._questions, answer))
 
     def _wanted(self, place: Place) -> Wanted:
         settings = self._broker.settings
         # With few partitions each may have more: a round costs as much as copying a megabyte.
         share = settings.replica_fetch_response_max_bytes // max(len(self._asking), 1)
-        if self._broker.id in self._followed[place].partition.adding:
+        followed = self._followed[place]
+        if self._broker.id in followed.partition.adding:
             share = 0
-        return self._followed[place].wanted(max(settings.replica_fetch_max_bytes, share))
+        most = max(settings.replica_fetch_max_bytes, share)
+        return followed.wanted(most, self._questions)
 
     def _tell_soon(self) -> None:
         """Has the leader told of a change, though a question may be waiting there."""
@@ -230,24 +245,22 @@ class Fetcher:
 
     def _tell(self) -> None:
         self._is_telling = False
-        connection = self._connection
+        connection, own_epoch = self._connection, self._own_epoch()
         if (
             connection is not None
             and connection.is_open
+            and own_epoch is not None
             and len(self._under_way) == 1
             and self._asking.session_id
             and self._asking.has_news
         ):
-            self._ask(connection)
+            self._ask(connection, own_epoch)
 
     # What the leader answers
 
-    async def _take(self, connection: AsyncConnection, answer: FetchAnswer) -> None:
+    async def _take(self, connection: AsyncConnection, question: int, answer: FetchAnswer) -> None:
         if answer.error in _SESSION_LOST:
-            for earlier in self._under_way:
-                earlier.cancel()
-            self._under_way.clear()
-            self._asking.begin()
+            self._expect_nothing()
             return
         if answer.error:
             raise Refused(answer.error, f"broker {self._leader} refused to be copied from")
@@ -263,7 +276,7 @@ class Fetcher:
             followed = self._followed.get(place)
             if followed is None or place not in self._asking or not followed.is_current:
                 continue
-            outcome = followed.take(fetched, is_last=not self._under_way)
+            outcome = followed.take(fetched, question)
             if outcome is Next.MOVE:
                 self._asking.move(place)
             elif outcome is not Next.STAY:
@@ -306,8 +319,22 @@ class Fetcher:
     def _resume(self, waiting: Iterable[Followed]) -> None:
         for followed in waiting:
             if self._followed.get(followed.place) is followed:
-                self._asking.add(followed.place)
-                self._tell_soon()
+                self._admit(followed)
+
+    def _admit(self, followed: Followed) -> None:
+        """Has the leader asked for a partition, once this disk holds what that tells it.
+
+        An earlier life, role or term may have left something to write down first.
+        """
+        if followed.partition.is_cut:
+            self._asking.leave_out(followed.place)
+            self._aside(self._checkpoint([followed]))
+        elif followed.is_unflushed:
+            self._asking.leave_out(followed.place)
+            self._aside(self._flush(followed))
+        else:
+            self._asking.add(followed.place)
+        self._tell_soon()
 
     def _slow_down(self, followed: Followed, size: int) -> None:
         """Keeps a partition that is moving here from taking more than its share."""
@@ -318,12 +345,10 @@ class Fetcher:
             self._resume_later([followed], wait_s)
 
     async def _flush(self, followed: Followed) -> None:
-        """The leader takes what follows as a sign that everything before is on this disk."""
         await followed.partition.force()
-        log = followed.partition.log
-        if log.flushed >= log.log_end:
+        if not followed.is_unflushed:
             self._resume([followed])
-        elif log.offline is None:
+        elif followed.partition.log.offline is None:
             self._resume_later([followed], self._backoff_s)
 
     async def _checkpoint(self, cut: list[Followed]) -> None:
@@ -335,43 +360,19 @@ class Fetcher:
             await asyncio.sleep(1)
             self._aside(self._checkpoint(cut))
             return
+        for followed in cut:
+            followed.partition.is_cut = False
         self._resume(cut)
 
     async def _relocate(self, connection: AsyncConnection, followed: Followed) -> Next:
         try:
-            start = await self._offset_at(connection, followed, _EARLIEST)
-            end = await self._offset_at(connection, followed, _LATEST)
+            start, end = await leader_bounds(connection, self._broker.id, followed)
         except Refused as refusal:
             followed.complain(str(refusal), logging.DEBUG)
             return Next.RETRY
         if self._followed.get(followed.place) is not followed or not followed.is_current:
             return Next.STAY
         return followed.relocate(start, end)
-
-    async def _offset_at(
-        self, connection: AsyncConnection, followed: Followed, timestamp: int
-    ) -> int:
-        partition = followed.partition
-        wanted = {
-            "partition_index": partition.index,
-            "current_leader_epoch": followed.epoch,
-            "timestamp": timestamp,
-        }
-        values = {
-            "replica_id": self._broker.id,
-            "isolation_level": 0,
-            "topics": [{"name": partition.topic, "partitions": [wanted]}],
-            "timeout": int(_PATIENCE_S * 1000),
-        }
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                answer = await connection.ask(Api.LIST_OFFSETS, values)
-        except TimeoutError:
-            raise ConnectionLost(connection.address, f"no answer in {_PATIENCE_S:g} s") from None
-        (found,) = answer.topics[0].partitions
-        if found.error_code:
-            raise Refused(found.error_code, f"{followed}: where its log lies is not known")
-        return int(found.offset)
 
 
 def _looked_at(answer: asyncio.Future[FetchAnswer]) -> None:

@@ -1,8 +1,16 @@
-"""One partition that this broker follows: what an answer of the leader does to its log."""
+"""One partition that this broker follows: what an answer of the leader does to its log.
+
+An answer counts only for the question that it answers. A slow link may bring one late: after the
+leader's term has ended and begun again, or after the log was cut or has grown. Its records would
+then leave a hole, and what it says of the log's end or divergence is true no more. Questions are
+numbered, and a partition remembers the last one that named it, in this term and since its log last
+changed: an answer to an earlier one is dropped whole.
+"""
 
 from __future__ import annotations
 
 import logging
+import sys
 from enum import Enum
 from uuid import UUID
 
@@ -28,6 +36,10 @@ _PASSING = frozenset(
 )
 
 
+# Later than any question: no answer is due.
+_NOT_ASKED = sys.maxsize
+
+
 class Next(Enum):
     """What is to happen with a followed partition after an answer."""
 
@@ -43,12 +55,14 @@ class Next(Enum):
 class Followed:
     """A partition while it is followed in one leader epoch. Event loop only."""
 
-    __slots__ = ("_asked", "_complaint", "epoch", "partition")
+    __slots__ = ("_asked", "_complaint", "_question", "epoch", "partition")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.epoch = partition.leader_epoch
+        # The offset that was asked for last, and the number of the question that did.
         self._asked = -1
+        self._question = _NOT_ASKED
         self._complaint = ""
 
     @property
@@ -61,10 +75,18 @@ class Followed:
         partition = self.partition
         return partition.leader_epoch == self.epoch and not partition.is_leader
 
-    def wanted(self, max_bytes: int) -> Wanted:
-        """What to ask the leader for."""
+    @property
+    def is_unflushed(self) -> bool:
+        """Whether the leader must not be asked yet: it takes what is asked for as a sign that all
+        before is on this disk, where a flush policy wants it there."""
+        log = self.partition.log
+        return log.config.flushes and log.flushed < log.log_end
+
+    def wanted(self, max_bytes: int, question: int) -> Wanted:
+        """What to ask the leader for in the question of this number."""
         partition, log = self.partition, self.partition.log
         self._asked = log.log_end
+        self._question = question
         return Wanted(
             partition.topic,
             partition.topic_id,
@@ -76,8 +98,17 @@ class Followed:
             log.log_start,
         )
 
-    def take(self, fetched: FetchedPartition, is_last: bool = True) -> Next:
-        """Takes in the leader's answer; `is_last` unless another question is under way."""
+    def take(self, fetched: FetchedPartition, question: int) -> Next:
+        """Takes in what the leader answered to the question of this number."""
+        if question < self._question:
+            # Whatever it is about, the leader will be, or has been, asked again.
+            return Next.STAY
+        outcome = self._take(fetched)
+        if outcome is not Next.STAY:
+            self._question = _NOT_ASKED
+        return outcome
+
+    def _take(self, fetched: FetchedPartition) -> Next:
         if fetched.error == Error.OFFSET_OUT_OF_RANGE:
             return Next.RELOCATE
         if fetched.error:
@@ -87,7 +118,7 @@ class Followed:
         try:
             if fetched.diverging is not None:
                 return self._cut(*fetched.diverging)
-            return self._copy(fetched, is_last)
+            return self._copy(fetched)
         except StorageError as error:
             self.complain(str(error), logging.ERROR)
             return Next.STOP if self.partition.log.offline is not None else Next.RETRY
@@ -95,15 +126,12 @@ class Followed:
             self.complain(f"what the leader sent cannot be appended: {error}", logging.ERROR)
             return Next.RETRY
 
-    def _copy(self, fetched: FetchedPartition, is_last: bool) -> Next:
+    def _copy(self, fetched: FetchedPartition) -> Next:
         partition, log = self.partition, self.partition.log
-        start, records = log.log_start, fetched.records
+        start, records, asked = log.log_start, fetched.records, self._asked
         if records:
             header = read_header(records)
-            if header.base_offset < log.log_end:
-                if self._asked != log.log_end or not is_last:
-                    # The answer to a question that was under way before the last answer came.
-                    return Next.MOVE
+            if header.base_offset < asked == log.log_end:
                 if log.log_start < log.log_end or header.last_offset < log.log_end:
                     self.complain(
                         f"the leader sent offset {header.base_offset}, not {log.log_end}",
@@ -112,12 +140,14 @@ class Followed:
                     return Next.RETRY
                 # The log begins inside of a batch, since the leader's does.
                 log.restart_at(header.base_offset, log.log_start)
-            partition.append_replica(records)
+                asked = header.base_offset
+            partition.append_replica(records, asked)
         partition.follow_offsets(fetched.high_watermark, fetched.log_start)
         self._complaint = ""
-        if records and log.config.flushes:
-            return Next.FLUSH
-        return Next.MOVE if records or log.log_start != start else Next.STAY
+        return self._go_on() if records or log.log_start != start else Next.STAY
+
+    def _go_on(self) -> Next:
+        return Next.FLUSH if self.is_unflushed else Next.MOVE
 
     def _cut(self, epoch: int, leader_end: int) -> Next:
         """Cuts what the leader does not have."""
@@ -133,7 +163,7 @@ class Followed:
                 logging.ERROR,
             )
             return Next.RETRY
-        return Next.CHECKPOINT if log.log_end < flushed else Next.MOVE
+        return Next.CHECKPOINT if log.log_end < flushed else self._go_on()
 
     def relocate(self, leader_start: int, leader_end: int) -> Next:
         """Goes to where the leader's log lies, which is [leader_start, leader_end]."""
@@ -147,6 +177,7 @@ class Followed:
                     "%s: everything up to %d is gone at the leader; going on from there, not %d",
                     self, leader_start, log.log_end,
                 )  # fmt: skip
+                self.partition.is_cut = True
                 log.restart_at(leader_start)
                 return Next.CHECKPOINT
         except StorageError as error:
@@ -162,6 +193,8 @@ class Followed:
                 "%s: cutting below the high watermark %d, what was committed is lost: %s",
                 self, watermark, reason,
             )  # fmt: skip
+        if end < log.flushed:
+            self.partition.is_cut = True
         log.truncate_to(end)
         if log.log_end != before:
             logger.info(

@@ -91,7 +91,7 @@ class IsrChanges:
         registered = self._broker.state.brokers.get(replica)
         if registered is None or registered.stopping:
             return False
-        return in_sync.followers[replica].epoch in (-1, registered.epoch)
+        return in_sync.followers[replica].epoch == registered.epoch
 
     async def _ask(self, asked: dict[Partition, tuple[InSync, tuple[int, ...]]]) -> None:
         while asked:

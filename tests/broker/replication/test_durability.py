@@ -1,0 +1,190 @@
+"""What a follower has on disk before it lets its leader count on it."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau.cluster.changes import TopicConfigured
+from moldau.log.errors import StorageError
+from moldau.log.flush import Flush
+from tests.broker.replication.brokers import Brokers, until
+from tests.broker.replication.conftest import Tell
+
+FLUSHES = {"flush.messages": "1"}
+
+
+class HeldDisk:
+    """The disk of one broker, on which a topic's flushes wait until it is let go, or fail."""
+
+    def __init__(self, run: Callable[[Flush], None]) -> None:
+        self._run = run
+        self._path = "/nowhere/"
+        self._free = threading.Event()
+        self.waiting = 0
+        self.failures = 0
+
+    def hold(self, folder: Path, topic: str) -> None:
+        self._path = f"{folder}/{topic}-"
+
+    def release(self) -> None:
+        self._free.set()
+
+    def run(self, flush: Flush) -> None:
+        if flush._folder.startswith(self._path):
+            if self.failures:
+                # A small file could not be written, as on a full disk: it is tried again.
+                self.failures -= 1
+                raise StorageError.of(flush._folder, OSError(errno.ENOSPC, "no space left"))
+            self.waiting += 1
+            assert self._free.wait(30)
+        self._run(flush)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldDisk]:
+    held = HeldDisk(Flush.run)
+    monkeypatch.setattr(Flush, "run", lambda flush: held.run(flush))
+    yield held
+    held.release()
+
+
+async def crash(cluster: Brokers, number: int) -> None:
+    """Ends a broker without a last flush, as a power failure does."""
+    logs = cluster[number].logs
+    logs.close = logs.abandon  # type: ignore[method-assign]
+    await cluster.stop(number)
+
+
+def told(cluster: Brokers, leader: int, follower: int, topic: str) -> int:
+    """The end of the follower's log, as the leader knows it."""
+    in_sync = cluster.partition(leader, topic).in_sync
+    assert in_sync is not None
+    return in_sync.followers[follower].log_end
+
+
+def test_a_restarted_follower_is_counted_on_once_what_it_had_is_on_disk(
+    tell: Tell, disk: HeldDisk
+) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.create("plain")
+        await cluster.write(0, "t", "a", "b", acks=-1)
+        assert cluster.partition(1, "t").log.flushed == 0
+        disk.hold(cluster[1].settings.folder, "t")
+        await crash(cluster, 1)
+        await cluster.until_in_sync("t", (0,))
+        await cluster.commit(TopicConfigured("t", FLUSHES))
+        await cluster.start(1)
+        await until(lambda: disk.waiting, "the follower's fsync")
+        # The follower copies other partitions meanwhile, by the same questions.
+        await cluster.until_in_sync("plain", (0, 1))
+        await cluster.write(0, "plain", "x", acks=-1)
+        assert cluster.partition(1, "t").log.log_end == 2
+        assert told(cluster, 0, 1, "t") == -1
+        assert cluster.state(0, "t").isr == (0,)
+        disk.release()
+        await cluster.until_in_sync("t", (0, 1))
+        assert cluster.partition(1, "t").log.flushed == 2
+
+    tell(story)
+
+
+def test_a_leader_that_steps_down_is_counted_on_once_what_it_had_is_on_disk(
+    tell: Tell, disk: HeldDisk
+) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", flush_messages="1")
+        await cluster.create("plain", (1, 0))
+        await cluster.write(0, "t", "a", acks=-1)
+        disk.hold(cluster[0].settings.folder, "t")
+        await cluster.write(0, "t", "b")
+        await until(lambda: cluster.ends("t", 1) == [2], "the follower has it")
+        await until(lambda: cluster.partition(1, "t").log.flushed == 2, "on disk")
+        assert cluster.partition(0, "t").log.flushed == 1
+        await cluster.lead("t", 1, (0, 1))
+        await cluster.write(1, "plain", "x", acks=-1)
+        await cluster.write(1, "plain", "y", acks=-1)
+        assert told(cluster, 1, 0, "t") == -1
+        assert cluster.partition(1, "t").log.high_watermark == 1
+        disk.release()
+        await until(lambda: cluster.partition(1, "t").log.high_watermark == 2, "both have it")
+        assert cluster.partition(0, "t").log.flushed == 2
+
+    tell(story)
+
+
+def test_a_follower_whose_flush_failed_is_counted_on_after_the_next_one(
+    tell: Tell, disk: HeldDisk
+) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", flush_messages="1")
+        await cluster.create("plain")
+        await cluster.write(0, "t", "a", acks=-1)
+        disk.failures = 3
+        disk.hold(cluster[1].settings.folder, "t")
+        await cluster.write(0, "t", "b")
+        await until(lambda: disk.waiting, "an fsync after some that failed")
+        await cluster.write(0, "plain", "x", acks=-1)
+        assert cluster.ends("t", 1) == [2]
+        assert told(cluster, 0, 1, "t") == 1
+        assert cluster.partition(0, "t").log.high_watermark == 1
+        disk.release()
+        await until(lambda: cluster.partition(0, "t").log.high_watermark == 2, "it is committed")
+
+    tell(story)
+
+
+def test_a_cut_is_written_down_before_the_log_grows_though_the_term_ends_meanwhile(
+    tell: Tell,
+) -> None:
+    free = threading.Event()
+
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", (0, 1, 2))
+        await cluster.create("plain", (2, 0))
+        await cluster.write(0, "t", "a", acks=-1)
+        await cluster.until_same("t", 0, 1, 2, watermark=1)
+        cluster.deafen(1)
+        cluster.deafen(2)
+        await cluster.write(0, "t", "b", "c")
+        await cluster[0]._upkeep.checkpoint()
+        logs = cluster[0].logs
+        prepare = logs.prepare_checkpoint
+        waiting = 0
+
+        def held() -> Callable[[], None]:
+            write = prepare()
+
+            def late() -> None:
+                nonlocal waiting
+                waiting += 1
+                assert free.wait(30)
+                write()
+
+            return late
+
+        logs.prepare_checkpoint = held  # type: ignore[method-assign]
+        await cluster.lead("t", 1, (0, 1, 2))
+        await until(lambda: cluster.ends("t", 0) == [1] and waiting, "the cut")
+        # Another term, of another leader, begins before the cut is on disk.
+        await cluster.lead("t", 2, (0, 1, 2))
+        await cluster.write(2, "t", "d")
+        await cluster.write(2, "plain", "x", acks=-1)
+        await cluster.write(2, "plain", "y", acks=-1)
+        points = cluster[0].settings.folder / "recovery-point-offset-checkpoint"
+        assert "t 0 3" in points.read_text()
+        assert cluster.ends("t", 0, 2) == [1, 2]
+        free.set()
+        await until(lambda: cluster.ends("t", 0) == [2], "it goes on")
+        assert "t 0 3" not in points.read_text()
+        assert not cluster.partition(0, "t").is_cut
+
+    try:
+        tell(story, 3)
+    finally:
+        free.set()
