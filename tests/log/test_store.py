@@ -71,6 +71,25 @@ def test_what_is_left_of_a_deletion_is_removed_at_the_next_start(tmp_path: Path)
     assert not list(tmp_path.glob("*-delete"))
 
 
+def test_of_damaged_logs_the_last_of_each_partition_is_kept(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for partition in (1, 10):
+        store.create("t", partition, TOPIC_ID).abandon()
+        store.set_damaged_aside("t", partition)
+    put(store.create("t", 1, TOPIC_ID), batch_of())
+    store.logs["t", 1].abandon()
+    kept = store.set_damaged_aside("t", 1)
+    store.trash.join()
+    assert [str(path) for path in tmp_path.glob("t-1.*-damaged")] == [kept]
+    assert len(list(tmp_path.glob("t-10.*-damaged"))) == 1
+    assert os.path.getsize(f"{kept}/00000000000000000000.log") > 0
+    assert store.create("t", 1, TOPIC_ID).log_end == 0
+    store.close()
+    store = open_store(tmp_path)
+    assert list(store.logs) == [("t", 1)]
+    store.close()
+
+
 def test_a_log_is_created_once(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     make_log(store)

@@ -155,7 +155,7 @@ class Cleaner:
             await asyncio.to_thread(swap.sync)
         except StorageError as error:
             # Half of the names are changed, which the next start completes.
-            chosen.log.abandon(error)
+            chosen.log.fail(error)
             raise
         swap.sweep()
         return True
@@ -168,7 +168,7 @@ class Cleaner:
             logger.critical(
                 "%s-%d is offline, its data is damaged: %s", log.topic, log.partition, outcome.error
             )
-            log.abandon(StorageError(log.folder, outcome.error))
+            log.fail(StorageError(log.folder, outcome.error))
         elif log.offline is None:
             logger.error("compaction of %s-%d failed: %s", log.topic, log.partition, outcome.error)
 

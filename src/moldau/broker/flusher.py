@@ -120,8 +120,8 @@ class Flusher:
     def _fail(self, partition: Partition, error: StorageError) -> None:
         """A failed fsync is not tried again: the kernel may have dropped the pages (fsyncgate)."""
         logger.error(
-            "%s-%d could not be forced to disk and is offline until a restart checks it: %s",
+            "%s-%d could not be forced to disk and is offline: %s",
             partition.topic, partition.index, error,
         )  # fmt: skip
-        partition.log.abandon(error)
+        partition.log.fail(error)
         partition.wake()

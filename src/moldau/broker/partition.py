@@ -202,6 +202,7 @@ class Partition:
         try:
             self.log.commit()
         except StorageError as error:
+            self.log.report(error)
             return error
         if self.log.config.flushes:
             self._flusher.appended(self)

@@ -41,6 +41,10 @@ class Replicas:
         # Topics of which the disk refused a partition.
         self._incomplete: set[str] = set()
 
+    @property
+    def is_fenced(self) -> bool:
+        return self._fenced
+
     def reconcile(self) -> None:
         """Brings the data folder in line with the state, after whatever happened meanwhile."""
         broker = self._broker
@@ -125,6 +129,7 @@ class Replicas:
                     broker.configure()
                 case BrokerJoined() | BrokerLeft():
                     broker.replication.brokers_changed()
+                    broker.repairs.look_again()
                 case _:
                     pass
 
@@ -146,6 +151,7 @@ class Replicas:
         if log is None:
             log = broker.logs.create(topic.name, index, topic.id, config)
         log.config = config
+        log.on_failure = broker.repairs.on_failure
         partition = broker.new_partition(topic, index, log)
         broker.partitions[topic.name, index] = partition
         return partition
@@ -155,14 +161,20 @@ class Replicas:
             self._broker.groups.partition_changed(partition)
         self._broker.replication.partition_changed(partition)
         partition.wake()
+        if partition.log.offline is not None:
+            self._broker.repairs.consider(partition)
 
-    def _let_go(self, partition: Partition) -> None:
+    def drop(self, partition: Partition) -> None:
+        """Holds the partition no more; its log is the caller's to remove."""
         del self._broker.partitions[partition.topic, partition.index]
         partition.resign()
         self._broker.replication.partition_dropped(partition)
         if partition.topic == OFFSETS_TOPIC:
             self._broker.groups.partition_changed(partition)
         partition.wake()
+
+    def _let_go(self, partition: Partition) -> None:
+        self.drop(partition)
         self._broker.logs.delete(partition.topic, partition.index)
 
     def _delete(self, name: str) -> None:

@@ -27,6 +27,7 @@ from moldau.broker.handlers.produce import ProduceResponse
 from moldau.broker.hangups import Hangups
 from moldau.broker.membership import Membership
 from moldau.broker.partition import Partition
+from moldau.broker.repairs import Repairs
 from moldau.broker.replicas import Replicas
 from moldau.broker.replication.replication import Replication
 from moldau.broker.settings import BrokerSettings
@@ -90,6 +91,7 @@ class Broker:
         self._flusher = Flusher(self.loop)
         self.groups = GroupCoordinator(self)
         self.replication = Replication(self)
+        self.repairs = Repairs(self)
         handlers.load()
         self.logs = LogStore(
             settings.folder,
@@ -164,6 +166,7 @@ class Broker:
             await self.controller.stop()
             await self._drain()
             self.forwarding.close()
+            await self.repairs.stop()
             await self.replication.stop()
         for connection in list(self.connections):
             connection.finish()

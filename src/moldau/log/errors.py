@@ -10,6 +10,14 @@ class LogError(Exception):
     """Any refusal by the storage layer that is not about a batch's own bytes."""
 
 
+# A disk, or what lies on it, is broken. A full one is not.
+_BROKEN = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "EROFS", "ENXIO", "ENODEV", "EUCLEAN", "EBADMSG")
+    if hasattr(errno, name)
+)
+
+
 class StorageError(LogError):
     """The disk refused, or what it holds cannot be trusted; `path` says where."""
 
@@ -18,6 +26,11 @@ class StorageError(LogError):
         self.path = path
         self.reason = reason
         self.errno = number
+
+    @property
+    def is_damage(self) -> bool:
+        """Whether it is likely to stay, unlike a lack of room or of open files."""
+        return self.errno in _BROKEN
 
     @classmethod
     def of(cls, path: str, error: OSError) -> StorageError:

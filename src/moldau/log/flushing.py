@@ -102,6 +102,12 @@ class FlushingLog(AppendingLog):
                     flush.done()
         self.abandon()
 
+    def fail(self, error: StorageError) -> None:
+        """What the log holds cannot be trusted any more: offline from now on, and told."""
+        self.abandon(error)
+        if self.on_failure is not None:
+            self.on_failure(self, error)
+
     def abandon(self, reason: StorageError | None = None) -> None:
         """Let go of the files without writing anything more; offline from then on."""
         self.offline = self.offline or reason or StorageError(self.folder, "the log is closed")

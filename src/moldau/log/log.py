@@ -62,6 +62,9 @@ class Log(FlushingLog):
         except CorruptLog as error:
             self._take_offline(error)
             raise
+        except StorageError as error:
+            self.report(error)
+            raise
 
     def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record at or after that time.
@@ -89,13 +92,15 @@ class Log(FlushingLog):
                 if segments == self.segments and truncations == self._truncations:
                     if isinstance(error, CorruptLog):
                         self._take_offline(error)
+                    else:
+                        self.report(error)
                     raise
 
     def _take_offline(self, error: CorruptLog) -> None:
         logger.critical(
             "%s-%d is offline, its data is damaged: %s", self.topic, self.partition, error
         )
-        self.abandon(error)
+        self.fail(error)
 
     def aborted_transactions(self, first_offset: int, last_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of transactions that a reader of the range must skip."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 from moldau.log.config import LogConfig
 from moldau.log.epochs import LeaderEpochs
@@ -25,7 +26,8 @@ class LogState:
         "_files_made", "_files_synced", "_inspect", "_mark", "_max_bytes", "_reader", "_segments",
         "_snapshots", "_staged", "_torn", "_truncations", "_truncations_synced", "_unsnapped",
         "_written", "clean_end", "epochs",
-        "flushed", "folder", "high_watermark", "log_end", "log_start", "offline", "partition",
+        "flushed", "folder", "high_watermark", "log_end", "log_start", "offline", "on_failure",
+        "partition",
         "pool", "producers", "topic", "topic_id", "trash",
     )  # fmt: skip
 
@@ -48,6 +50,8 @@ class LogState:
         self.pool = pool
         self.trash = trash
         self.offline: StorageError | None = None
+        # Told when the log has failed, on whatever thread that was found; offline or not.
+        self.on_failure: Callable[[LogState, StorageError], None] | None = None
         self._segments = segments
         self._snapshots = snapshots
         self._reader = Reader(segments)
@@ -107,6 +111,11 @@ class LogState:
             segment.interval = config.index_interval_bytes
         if self._active is not None:
             self._set_limits(self._active)
+
+    def report(self, error: StorageError) -> None:
+        """The disk refused: tell whom it concerns, unless it may soon do so no more."""
+        if error.is_damage and self.on_failure is not None:
+            self.on_failure(self, error)
 
     def mark_new(self) -> None:
         """Nothing of the log's folder is known to be on disk."""

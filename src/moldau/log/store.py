@@ -42,8 +42,10 @@ CLEAN_MARKER = ".kafka_cleanshutdown"
 LOCK = ".lock"
 _DELETE_SUFFIX = "-delete"
 _STRAY_SUFFIX = "-stray"
+_DAMAGED_SUFFIX = "-damaged"
 _LOG_FOLDER = re.compile(r"(.+)-(\d{1,10})")
 _MAX_NAME = 255
+_UNIQUE = 32
 _CLOSING_THREADS = 16
 
 # Logs that are open, with a share of the one at hand; all logs; bytes checked.
@@ -191,12 +193,36 @@ class LogStore:
         if stray is not None:
             logger.warning("%s-%d is no topic of this cluster; kept as %s", topic, partition, stray)
 
+    def set_damaged_aside(self, topic: str, partition: int) -> str:
+        """Take the folder of a log that has failed out of service; its new path, `...-damaged`.
+
+        Of each partition the last one is kept, for people to look at.
+        """
+        log = self.logs[topic, partition]
+        away = self._path_away(log, _DAMAGED_SUFFIX)
+        # All but the part that makes it unique.
+        start, end = away[: -_UNIQUE - len(_DAMAGED_SUFFIX)], _DAMAGED_SUFFIX
+        try:
+            os.rename(log.folder, away)
+            paths = [f"{self.folder}/{name}" for name in os.listdir(self.folder)]
+        except OSError as error:
+            raise StorageError.of(log.folder, error) from error
+        earlier = [path for path in paths if path.startswith(start) and path.endswith(end)]
+        del self.logs[topic, partition]
+        for path in earlier:
+            if path != away:
+                self.trash.add(path)
+        return away
+
+    def _path_away(self, log: Log, ending: str) -> str:
+        suffix = f".{uuid.uuid4().hex}{ending}"
+        return f"{self.folder}/{os.path.basename(log.folder)[: _MAX_NAME - len(suffix)]}{suffix}"
+
     def _rename_away(self, topic: str, partition: int, ending: str) -> str | None:
         """The new path of a log's folder; None if it was gone already."""
         log = self.logs.pop((topic, partition))
         log.abandon(StorageError(log.folder, "the log has been deleted"))
-        suffix = f".{uuid.uuid4().hex}{ending}"
-        away = f"{self.folder}/{os.path.basename(log.folder)[: _MAX_NAME - len(suffix)]}{suffix}"
+        away = self._path_away(log, ending)
         try:
             os.rename(log.folder, away)
         except FileNotFoundError:

@@ -218,6 +218,8 @@ def _append(
         result.base_offset, result.append_time_ms = partition.append(batch, now_ms)
     except (BatchError, LogError) as error:
         result.fail(*code_and_message(error))
+        if isinstance(error, StorageError):
+            log.report(error)
         if not isinstance(error, _NOT_OF_THE_LOG):
             result.log_start = log.log_start
         if isinstance(error, InvalidRecords):

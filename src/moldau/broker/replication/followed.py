@@ -121,6 +121,7 @@ class Followed:
             return self._copy(fetched)
         except StorageError as error:
             self.complain(str(error), logging.ERROR)
+            self.partition.log.report(error)
             return Next.STOP if self.partition.log.offline is not None else Next.RETRY
         except (BatchError, LogError) as error:
             self.complain(f"what the leader sent cannot be appended: {error}", logging.ERROR)
@@ -182,6 +183,7 @@ class Followed:
                 return Next.CHECKPOINT
         except StorageError as error:
             self.complain(str(error), logging.ERROR)
+            log.report(error)
             return Next.STOP if log.offline is not None else Next.RETRY
         return Next.RETRY
 

@@ -1,0 +1,31 @@
+"""What becomes of a partition one of whose replicas has a log that cannot be trusted any more.
+
+Functions over values. The replica leaves the in-sync replicas by a new leader epoch, even where it
+keeps the leader: whatever it told a leader about its log it told in an earlier epoch, and that
+counts no more (it would otherwise be taken for in sync again by what it had).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from moldau.cluster.elections import first_of, without
+from moldau.cluster.topics import PartitionState
+
+
+def heir(partition: PartitionState, broker: int, live: Collection[int]) -> int:
+    """Who is to lead in the place of a broker: another in-sync replica; NO_LEADER if none lives."""
+    others = [member for member in partition.isr if member != broker and member in live]
+    return first_of(partition.replicas, others)
+
+
+def struck_off(partition: PartitionState, broker: int, leader: int) -> PartitionState:
+    """The partition led by another, without a replica that has nothing to be trusted."""
+    return msgspec.structs.replace(
+        partition,
+        leader=leader,
+        isr=without(partition.isr, broker),
+        leader_epoch=partition.leader_epoch + 1,
+    )

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from moldau.cluster.damage import heir, struck_off
+from moldau.cluster.topics import NO_LEADER, PartitionState
+
+WHOLE = PartitionState((1, 2, 3), (3, 1, 2), 1, 7)
+
+
+def test_another_in_sync_replica_that_lives_is_the_heir() -> None:
+    assert heir(WHOLE, 1, {1, 2, 3}) == 2
+    assert heir(WHOLE, 1, {1, 3}) == 3
+    assert heir(WHOLE, 1, {1}) == NO_LEADER
+    alone = PartitionState((1, 2, 3), (1,), 1, 7)
+    assert heir(alone, 1, {1, 2, 3}) == NO_LEADER
+
+
+def test_whoever_is_struck_off_leaves_by_a_new_epoch_though_the_leader_stays() -> None:
+    assert struck_off(WHOLE, 1, 2) == PartitionState((1, 2, 3), (3, 2), 2, 8)
+    assert struck_off(WHOLE, 3, 1) == PartitionState((1, 2, 3), (1, 2), 1, 8)
+    # One that was about to come back into sync is told of by nobody any more.
+    assert struck_off(struck_off(WHOLE, 3, 1), 3, 1) == PartitionState((1, 2, 3), (1, 2), 1, 9)
