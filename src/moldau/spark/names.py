@@ -6,6 +6,10 @@ from collections.abc import Sequence
 
 HEADERS = "headers"
 
+# A struct of these, where rows have to tell which of them is newer: see `moldau.spark.lake.order`.
+RECORD_ORDER = "_moldau_order"
+ORDER_FIELDS = {"time": "timestamp", "topic": "topic", "partition": "partition", "offset": "offset"}
+
 SPARK_TYPES = {
     "key": "binary",
     "value": "binary",

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from moldau.spark.batch import BatchReader
 from moldau.spark.formats.spec import BAD, ValueSpec
+from moldau.spark.names import ORDER_FIELDS, RECORD_ORDER
 from moldau.spark.ranges import OffsetRange
 from moldau.spark.source import MoldauSource
 from moldau.spark.source_options import SourceOptions
@@ -115,6 +116,9 @@ def columns_of(spec: ValueSpec) -> StructType:
     # A bad record is a row for as long as it takes to count it, with nulls wherever there is none.
     fields = [StructField(field.name, field.dataType) for field in value.fields]
     fields += [StructField(f"_{name}", RECORD_TYPES[name]) for name in spec.metadata]
+    if spec.is_ordered:
+        order = [StructField(name, RECORD_TYPES[of]) for name, of in ORDER_FIELDS.items()]
+        fields.append(StructField(RECORD_ORDER, StructType(order)))
     return StructType([*fields, StructField(BAD, BooleanType())])
 
 
@@ -146,6 +150,9 @@ def parsed(
         for row in bad:
             is_bad[row] = True
         columns += [batch.column(name) for name in spec.metadata]
+        if spec.is_ordered:
+            parts = [batch.column(name) for name in ORDER_FIELDS.values()]
+            columns.append(pa.StructArray.from_arrays(parts, names=list(ORDER_FIELDS)))
         columns.append(pa.array(is_bad))
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
     letters.flush()

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from moldau.spark.names import ALL, HEADERS, WITHOUT_HEADERS
+from moldau.spark.names import ALL, HEADERS, ORDER_FIELDS, WITHOUT_HEADERS
 
 Format = Literal["json", "avro", "string", "raw"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -47,6 +47,8 @@ class ValueSpec(msgspec.Struct, frozen=True):
     tombstones: Tombstones = "dead-letter"
     # Topics that a pattern does not stand for: a pipeline would read what it writes.
     left_out: tuple[str, ...] = ()
+    # With the column RECORD_ORDER, by which rows of the same key are put in order.
+    is_ordered: bool = False
 
     def to_option(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -61,6 +63,8 @@ class ValueSpec(msgspec.Struct, frozen=True):
         if self.format == "raw":
             return ALL if HEADERS in self.metadata else WITHOUT_HEADERS
         wanted = {"value", "offset", *self.metadata}
+        if self.is_ordered:
+            wanted.update(ORDER_FIELDS.values())
         if self.bad_records.topic is not None and self.bad_records.sends:
             wanted |= {"key", HEADERS}
         return tuple(name for name in ALL if name in wanted)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from moldau.spark.lake.errors import LakeError, OffsetConflict, SchemaConflict
     from moldau.spark.lake.journal import committed_offsets
     from moldau.spark.lake.offsets import Offsets, offsets_of_batch
+    from moldau.spark.lake.order import record_order
     from moldau.spark.lake.sink import DeltaSink, Written
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Written",
     "committed_offsets",
     "offsets_of_batch",
+    "record_order",
 ]
 _HOMES = {
     "DeltaSink": "sink",
@@ -43,6 +45,7 @@ _HOMES = {
     "Written": "sink",
     "committed_offsets": "journal",
     "offsets_of_batch": "offsets",
+    "record_order": "order",
 }
 
 

@@ -23,13 +23,16 @@ from moldau.spark.lake.files import FileWritten, WritePlan, read_rows, write_fil
 from moldau.spark.lake.journal import Entry, Journal, open_table, require_continuation
 from moldau.spark.lake.location import Location
 from moldau.spark.lake.offsets import Offsets
+from moldau.spark.lake.order import ALONE, last_rows, older
 from moldau.spark.lake.schema import Fit, arrow_schema, fit
 from moldau.spark.lake.tasks import map_in_arrow
 from moldau.spark.lake.upkeep import Upkeep
-from moldau.spark.lake.upsert import DELETES, last_rows, merge
+from moldau.spark.lake.upsert import MARKS, merge
+from moldau.spark.names import RECORD_ORDER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 Mode = Literal["append", "upsert", "complete"]
 MODES = ("append", "upsert", "complete")
@@ -53,9 +56,9 @@ class DeltaSink:
     """Writes micro-batches to one Delta table, exactly once. Used from `foreachBatch`.
 
     `append` adds the rows. `upsert` replaces rows with the same `keys` and adds the others; of rows
-    with the same keys in one batch the last counts, in the order of the records or of `order_by`,
-    and a row for which the SQL condition `delete_where` holds deletes instead. `complete` replaces
-    all rows, for queries in the output mode of that name.
+    with the same keys the newest counts, by the columns `order_by` or in the order of the records
+    (see `moldau.spark.lake.order`), and a row for which the SQL condition `delete_where` holds
+    deletes instead. `complete` replaces all rows, for queries in the output mode of that name.
 
     `app_id` names the writer in the table's log, and stays the same over restarts. A batch that is
     in the table already, by (`app_id`, query, batch id), changes nothing. After a crash at any
@@ -113,7 +116,7 @@ class DeltaSink:
         begun = time.monotonic()
         query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
         entry = Entry(self.app_id, query_id, batch_id, offsets=offsets)
-        given = arrow_schema(self.path, batch.schema)
+        given = self._stored(batch.schema)
         table = open_table(self._location)
         if table is not None and self._is_done(table, entry):
             if query_id:
@@ -122,7 +125,7 @@ class DeltaSink:
                 batch.write.format("noop").mode("overwrite").save()
             return Written(skipped=True)
         table, fitted = prepare(self._location, self.path, given, self._partition_by)
-        self._require_keys(fitted.schema)
+        self._require_columns(fitted)
         files = self._write_files(batch, batch_id, fitted, table)
         self._require_values(files)
         took_ms = int((time.monotonic() - begun) * 1000)
@@ -156,10 +159,13 @@ class DeltaSink:
         columns = [f.col(_quoted(given)).alias(name) for given, name in fitted.columns]
         required = {field.name for field in schema_of(table) if not field.nullable}
         schema, partition_by = fitted.schema, tuple(table.metadata().partition_columns)
+        counted = tuple(required.union(self._keys))
         if self.mode == "upsert":
             # These files are merged into the table, they do not become part of it.
-            schema, partition_by = schema.append(pa.field(DELETES, pa.bool_())), ()
-            batch = last_rows(batch, columns, self._keys, self._order_by, self._delete_where)
+            schema, partition_by = _with_marks(schema), ()
+            counted = (*counted, ALONE)
+            order_by = self._order_columns(fitted)
+            batch = last_rows(batch, columns, self._keys, order_by, self._delete_where)
         else:
             batch = batch.select(columns)
         plan = WritePlan(
@@ -167,7 +173,7 @@ class DeltaSink:
             schema=schema,
             partition_by=partition_by,
             prefix=f"part-{batch_id:05}",
-            counted=tuple(required.union(self._keys)),
+            counted=counted,
             compression=self._compression,
             file_bytes=self._file_bytes,
         )
@@ -221,9 +227,10 @@ class DeltaSink:
             actions += map(_add_action, files)
         if self.mode == "upsert" and files:
             names = [file.path for file in files]
-            schema = fitted.schema.append(pa.field(DELETES, pa.bool_()))
-            rows = read_rows(self._location, names, schema)
-            merge(table, rows, sum(file.size for file in files), self._keys, properties)
+            rows = read_rows(self._location, names, _with_marks(fitted.schema))
+            size = sum(file.size for file in files)
+            condition = older(fitted.schema.names, self._order_columns(fitted))
+            merge(table, rows, size, self._keys, condition, properties)
             if table.version() > version:
                 return
         is_news = entry.offsets is not None and entry.offsets.has_records
@@ -238,16 +245,43 @@ class DeltaSink:
             commit_properties=properties,
         )
 
-    def _require_keys(self, schema: pa.Schema) -> None:
+    def _stored(self, schema: StructType) -> pa.Schema:
+        """What the table keeps of a batch: all of it, but no order beside that of `order_by`."""
+        given = arrow_schema(self.path, schema)
+        if self._order_by and RECORD_ORDER in given.names:
+            return given.remove(given.get_field_index(RECORD_ORDER))
+        return given
+
+    def _order_columns(self, fitted: Fit) -> tuple[str, ...]:
+        names = dict(fitted.columns)
+        return tuple(names[name] for name in self._order_by)
+
+    def _require_columns(self, fitted: Fit) -> None:
         for name in self._keys:
-            if name not in schema.names:
+            if name not in fitted.schema.names:
                 raise SchemaConflict(
                     self.path, name, "is a key, and not in the batch", "select it, or change keys"
+                )
+        given = dict(fitted.columns)
+        for name in self._order_by:
+            if name not in given:
+                raise SchemaConflict(
+                    self.path, name, "is in order_by, and not in the batch", "select it"
+                )
+            kind = fitted.schema.field(given[name]).type
+            if pa.types.is_nested(kind):
+                raise SchemaConflict(
+                    self.path, name, f"is {kind}, which has no order", "choose another order_by"
                 )
 
     def _require_values(self, files: Sequence[FileWritten]) -> None:
         for file in files:
             for name, nulls in file.nulls.items():
+                if nulls and name == ALONE:
+                    raise LakeError(
+                        f"{self.path}: {nulls} or more of {', '.join(self._keys)} have several "
+                        f"rows in the batch, and nothing tells which is newer; give order_by"
+                    )
                 if nulls:
                     why = "a key" if name in self._keys else "declared not null"
                     raise SchemaConflict(
@@ -256,6 +290,10 @@ class DeltaSink:
                         f"is {why}, and null in {nulls} rows or more of the batch",
                         "filter them out, or fill them",
                     )
+
+
+def _with_marks(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([*schema, *MARKS])
 
 
 def _add_action(file: FileWritten) -> AddAction:

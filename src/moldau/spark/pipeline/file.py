@@ -298,6 +298,8 @@ def _mode_problem(sink: AnySink) -> str:
             return "upsert needs 'keys', the columns by which rows are found"
         if sink.keys and mode in ("append", "complete"):
             return f"'keys' are for upsert, not for {mode}"
+        if sink.orders and not sink.keys:
+            return "'order_by' needs 'keys', the columns by which rows are found"
         if sink.delete_where and not sink.keys:
             return "'delete_where' needs 'keys', the columns by which rows are found"
     elif isinstance(sink, ParquetSink) and mode not in (None, "append"):

@@ -9,10 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from moldau.spark.names import RECORD_ORDER
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.modes import OutputMode, output_mode
 from moldau.spark.pipeline.plans import is_stateful, sources_of
+from moldau.spark.pipeline.record_order import (
+    has_batch_order,
+    has_record_order,
+    with_record_order,
+)
+from moldau.spark.pipeline.settings import AnySink, DeltaSinkSettings
 from moldau.spark.pipeline.sinks import Writer
 from moldau.spark.pipeline.sources import Reading, Sources
 from moldau.spark.pipeline.tables import Tables
@@ -22,17 +29,27 @@ if TYPE_CHECKING:
 
     from moldau.schemas import SchemaStore
 
+_NO_ORDER = (
+    "nothing tells which of two rows with the same keys is newer, since rows of this table are "
+    "neither made of one record each nor totals by these keys: give 'order_by', the columns by "
+    "which the greater row is newer"
+)
+
 
 @dataclass(frozen=True)
 class PlannedSink:
-    """A sink with what its query will be like. `sends` are the sources whose dead letters it
-    sends; each source has one sink that does."""
+    """A sink with what its query will be like.
+
+    `sends` are the sources whose dead letters it sends; each source has one sink that does. Rows of
+    one that `is_ordered` are written with the order of their records.
+    """
 
     writer: Writer
     mode: OutputMode
     sources: tuple[str, ...]
     sends: tuple[str, ...]
     is_stateful: bool
+    is_ordered: bool
 
 
 class Plan:
@@ -53,10 +70,12 @@ class Plan:
     def frame(self, sink: PlannedSink, starts: Mapping[str, str]) -> DataFrame:
         """What the query of a sink writes; `starts` are offsets to begin at instead."""
         readings = {
-            source: Reading(sends=source in sink.sends, start=starts.get(source))
+            source: Reading(
+                sends=source in sink.sends, start=starts.get(source), is_ordered=sink.is_ordered
+            )
             for source in self._file.settings.sources
         }
-        return sink.writer.prepare(self._build(readings)[sink.writer.settings.from_])
+        return self._written(sink, sink.writer, readings)
 
     def bounded_frame(
         self, sink: PlannedSink, writer: Writer, from_ms: int | None, until_ms: int | None
@@ -66,20 +85,27 @@ class Plan:
         Also what counts the records of each source that the sink reads and that has a format.
         """
         readings = {
-            source: Reading("batch", source in sink.sends, None, from_ms, until_ms)
+            source: Reading("batch", source in sink.sends, None, from_ms, until_ms, sink.is_ordered)
             for source in self._file.settings.sources
         }
         self._sources.forget_batches()
-        frame = writer.prepare(self._build(readings)[writer.settings.from_])
+        frame = self._written(sink, writer, readings)
         counted = self._sources.observations
         return frame, {name: counted[name] for name in sink.sources if name in counted}
+
+    def _written(
+        self, sink: PlannedSink, writer: Writer, readings: Mapping[str, Reading]
+    ) -> DataFrame:
+        frame = writer.prepare(self._build(readings)[writer.settings.from_])
+        return with_record_order(frame) if sink.is_ordered else frame
 
     def _build(self, readings: Mapping[str, Reading]) -> dict[str, DataFrame]:
         frames: dict[str, DataFrame] = {}
         problems: list[Problem] = []
         for name, reading in readings.items():
             try:
-                frames[name] = self._sources.frame(name, reading)
+                # Nobody's SQL sees the order: `SELECT *` has the columns of the value.
+                frames[name] = self._sources.frame(name, reading).drop(RECORD_ORDER)
             except PipelineError as problem:
                 problems += problem.problems
         if problems:
@@ -106,10 +132,26 @@ class Plan:
                 setting = "mode" if sink.mode else "from"
                 problems.append(self._file.problem(refused, "sinks", name, setting))
                 continue
+            is_ordered, refused = _order(sink, frame)
+            if refused:
+                problems.append(self._file.problem(refused, "sinks", name, "keys"))
+                continue
             sources = tuple(sources_of(frame))
             sends = tuple(each for each in sources if each not in taken)
             taken.update(sources)
-            found[name] = PlannedSink(writer, mode, sources, sends, is_stateful(frame))
+            found[name] = PlannedSink(
+                writer, mode, sources, sends, is_stateful(frame), is_ordered
+            )
         if problems:
             raise PipelineError(*problems)
         return found
+
+
+def _order(sink: AnySink, frame: DataFrame) -> tuple[bool, str]:
+    """Whether a sink takes the order of records, or why it has no order though it needs one."""
+    if not isinstance(sink, DeltaSinkSettings) or not sink.keys:
+        return False, ""
+    if has_record_order(frame):
+        return True, ""
+    is_known = bool(sink.orders) or has_batch_order(frame, sink.keys)
+    return False, "" if is_known else _NO_ORDER

@@ -27,14 +27,23 @@ _STATEFUL = frozenset(
 
 
 def sources_of(frame: DataFrame) -> list[str]:
-    """The names of the sources that a streaming frame reads, in no order, each once."""
+    """The names of the sources that a frame reads, in no order, each once."""
     found: dict[str, None] = {}
     for node in _nodes(_analysed(frame)):
-        if node.getClass().getSimpleName() == "StreamingRelationV2":
-            text = node.extraOptions().get(OPTION)
-            if text is not None:
-                found[str(json.loads(text)["source"])] = None
+        name = source_of(node)
+        if name is not None:
+            found[name] = None
     return list(found)
+
+
+def source_of(node: Any) -> str | None:
+    """The name of the source that a plan's node reads, of a stream or a batch; None of others."""
+    kind = node.getClass().getSimpleName()
+    if kind not in ("StreamingRelationV2", "DataSourceV2Relation"):
+        return None
+    options = node.extraOptions() if kind == "StreamingRelationV2" else node.options()
+    text = options.get(OPTION)
+    return None if text is None else str(json.loads(text)["source"])
 
 
 def is_stateful(frame: DataFrame) -> bool:

@@ -86,11 +86,17 @@ class TopicSink(SinkSettings, frozen=True, kw_only=True):
 class DeltaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     path: str
     keys: list[str] = []
+    # For upsert: the columns by which of two rows with the same keys the greater is newer.
+    order_by: str | list[str] = []
     # An SQL condition, for upsert: rows of which it holds delete theirs in the table.
     delete_where: str = ""
     partition_by: list[str] = []
     optimize_every: int = 20
     storage_options: dict[str, str] = {}
+
+    @property
+    def orders(self) -> list[str]:
+        return [self.order_by] if isinstance(self.order_by, str) else self.order_by
 
 
 class ParquetSink(SinkSettings, frozen=True, kw_only=True):

@@ -105,6 +105,7 @@ class Writer:
             return self._encoded(frame, sink, register)
         if isinstance(sink, DeltaSinkSettings):
             self._require_columns(frame, sink.keys, "keys")
+            self._require_columns(frame, sink.orders, "order_by")
             self._require_condition(frame, sink.delete_where, "delete_where")
         if isinstance(sink, (DeltaSinkSettings, ParquetSink)):
             self._require_columns(frame, sink.partition_by, "partition_by")
@@ -193,6 +194,7 @@ class Writer:
             app_id=self.app_id,
             mode="upsert" if sink.keys else "complete" if sink.mode == "complete" else "append",
             keys=sink.keys,
+            order_by=sink.orders,
             delete_where=sink.delete_where,
             partition_by=sink.partition_by,
             optimize_every=sink.optimize_every,

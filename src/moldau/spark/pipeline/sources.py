@@ -15,6 +15,7 @@ from moldau.spark.formats import BadRecords, ValueSpec
 from moldau.spark.formats.errors import FormatError
 from moldau.spark.formats.spec import BAD
 from moldau.spark.java_pattern import PatternError, java_pattern
+from moldau.spark.names import ORDER_FIELDS, RECORD_ORDER
 from moldau.spark.pipeline.errors import PipelineError, nearest
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.reasons import in_words
@@ -32,6 +33,7 @@ class Reading:
     """How a source is read for one query: the bounds that go over its own, and who sends letters.
 
     `start` is the value of `startingOffsets`; the times are milliseconds and for batch queries.
+    With `is_ordered` there is the column RECORD_ORDER.
     """
 
     kind: Literal["stream", "batch"] = "stream"
@@ -39,6 +41,7 @@ class Reading:
     start: str | None = None
     from_ms: int | None = None
     until_ms: int | None = None
+    is_ordered: bool = False
 
 
 class Sources:
@@ -78,7 +81,7 @@ class Sources:
 
         spec = self._spec(name)
         bad = msgspec.structs.replace(spec.bad_records, sends=reading.sends)
-        spec = msgspec.structs.replace(spec, bad_records=bad)
+        spec = msgspec.structs.replace(spec, bad_records=bad, is_ordered=reading.is_ordered)
         reader: Any = self._spark.readStream if reading.kind == "stream" else self._spark.read
         options = source_options(spec, self._options(name, reading))
         try:
@@ -94,6 +97,9 @@ class Sources:
             if reading.kind == "batch":
                 watch = self.observations[name] = Observation(watch)
             frame = frame.observe(watch, *counts).where(~F.col(BAD)).drop(BAD)
+        elif reading.is_ordered:
+            parts = [F.col(of).alias(name) for name, of in ORDER_FIELDS.items()]
+            frame = frame.withColumn(RECORD_ORDER, F.struct(*parts))
         return self._watermarked(frame, name)
 
     def _watermarked(self, frame: DataFrame, name: str) -> DataFrame:
