@@ -105,7 +105,7 @@ def check(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """See whether a pipeline would run: its file, its topics, its SQL. Nothing is written."""
+    """See whether a pipeline would run: its file, topics, SQL and tables. Nothing is written."""
     from moldau.spark.pipeline import PipelineError
 
     problems: list[Problem] = []

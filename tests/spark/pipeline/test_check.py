@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Schema
 from pyspark.sql import SparkSession
 
 from moldau.spark.pipeline import Pipeline, PipelineError
@@ -159,6 +163,98 @@ def test_wrong_sources_are_found_on_their_lines(
     (problem,) = load(tmp_path, moldau_session_broker, topic, text, RAW).check(spark)
     assert said in problem.message, problem
     assert (problem.line, problem.part) == (line, "source events")
+
+
+NUMBERED = [("time", pa.timestamp("us", tz="UTC")), ("number", pa.int32())]
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "sink", "said"),
+    [
+        (
+            [("time", pa.timestamp("us", tz="UTC")), ("number", pa.string())],
+            {},
+            "",
+            "column 'number' is string in the table and int32 in the batch",
+        ),
+        (
+            [*NUMBERED, pa.field("kept", pa.string(), nullable=False)],
+            {},
+            "",
+            "column 'kept' (string, not null) is missing in the batch",
+        ),
+        (
+            NUMBERED,
+            {"partition_by": ["number"]},
+            'partition_by = ["name"]\n',
+            "is partitioned by ['number'], not by ['name']",
+        ),
+        (
+            NUMBERED,
+            {"constraint": {"positive": "number > 0"}},
+            "",
+            "has rules that this sink cannot keep (delta.constraints.positive)",
+        ),
+        (
+            NUMBERED,
+            {},
+            'keys = ["name"]\norder_by = ["placed"]\n',
+            "column 'placed' is list<element: string>, which has no order",
+        ),
+    ],
+)
+def test_a_table_that_does_not_take_the_rows_is_found_before_a_run(
+    spark: SparkSession,
+    moldau_session_broker: Broker,
+    tmp_path: Path,
+    topic: str,
+    columns: list[Any],
+    more: dict[str, Any],
+    sink: str,
+    said: str,
+) -> None:
+    path = str(tmp_path / "lake/raw")
+    more = dict(more)
+    constraint = more.pop("constraint", None)
+    made = DeltaTable.create(path, Schema.from_arrow(pa.schema(columns)), **more)
+    if constraint:
+        made.alter.add_constraint(constraint)
+    version = made.version()
+    placed = "[tables.placed]\nsql = \"SELECT *, split(name, ' ') AS placed FROM events\"\n"
+    raw = RAW.replace('"events"', '"placed"') + sink
+    pipeline = load(tmp_path, moldau_session_broker, topic, SOURCE, placed, raw)
+    (problem,) = pipeline.check(spark)
+    assert said in problem.message
+    assert problem.part == "sink raw"
+    assert pipeline.file.path.read_text("utf-8").splitlines()[problem.line - 1] == (
+        'path = "lake/raw"'
+    )
+    with pytest.raises(PipelineError) as raised:
+        pipeline.run(once=True, spark=spark)
+    assert raised.value.problems == (problem,)
+    assert DeltaTable(path).version() == version
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_table_that_takes_the_rows_is_fine_and_stays_as_it_is(
+    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path, topic: str
+) -> None:
+    path = str(tmp_path / "lake/raw")
+    # Columns that it lacks are added by a run, and a narrower number is widened.
+    DeltaTable.create(path, Schema.from_arrow(pa.schema([("number", pa.int64())])))
+    assert load(tmp_path, moldau_session_broker, topic, SOURCE, RAW).check(spark) == []
+    assert (DeltaTable(path).version(), len(DeltaTable(path).schema().fields)) == (0, 1)
+
+
+def test_a_checkpoint_of_another_pipeline_is_found_before_a_run(
+    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path, topic: str
+) -> None:
+    folder = tmp_path / "checkpoints/test"
+    folder.mkdir(parents=True)
+    (folder / "pipeline.json").write_text(json.dumps({"name": "another", "sinks": {}}))
+    (problem,) = load(tmp_path, moldau_session_broker, topic, SOURCE, RAW).check(spark)
+    assert "belongs to the pipeline 'another'" in problem.message
+    assert [path.name for path in folder.iterdir()] == ["pipeline.json"]
 
 
 def test_a_topic_that_does_not_exist_is_named_with_the_nearest_one(

@@ -27,18 +27,28 @@ def prepare(
     """The table, and how a batch of that schema fits it; or SchemaConflict and no change."""
     deadline = time.monotonic() + CHANGE_WITHIN_S
     while True:
-        table = open_table(location)
+        table, fitted = compare(location, name, given, partition_by)
         if table is None:
-            fitted = fit(name, None, given)
-            require_partitionable(name, fitted.schema, partition_by)
             _create(location, fitted.schema, partition_by)
-            continue
-        _require_writable(table, name, partition_by)
-        fitted = fit(name, schema_of(table), given)
-        require_partitionable(name, fitted.schema, table.metadata().partition_columns)
-        if not fitted.added:
+        elif fitted.added:
+            _add_columns(table, name, fitted.added, deadline)
+        else:
             return table, fitted
-        _add_columns(table, name, fitted.added, deadline)
+
+
+def compare(
+    location: Location, name: str, given: pa.Schema, partition_by: Sequence[str]
+) -> tuple[DeltaTable | None, Fit]:
+    """The table as it is, if there is one, and how a batch would fit it; or SchemaConflict."""
+    table = open_table(location)
+    if table is None:
+        fitted = fit(name, None, given)
+        require_partitionable(name, fitted.schema, partition_by)
+        return None, fitted
+    _require_writable(table, name, partition_by)
+    fitted = fit(name, schema_of(table), given)
+    require_partitionable(name, fitted.schema, table.metadata().partition_columns)
+    return table, fitted
 
 
 def schema_of(table: DeltaTable) -> pa.Schema:

@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from moldau.spark.errors import log
 from moldau.spark.lake.errors import LakeError, SchemaConflict
-from moldau.spark.lake.evolution import prepare, schema_of
+from moldau.spark.lake.evolution import compare, prepare, schema_of
 from moldau.spark.lake.files import FileWritten, WritePlan, read_rows, write_files
 from moldau.spark.lake.journal import Entry, Journal, open_table, require_continuation
 from moldau.spark.lake.location import Location
@@ -107,6 +107,11 @@ class DeltaSink:
         self._upkeep = Upkeep(optimize_every, vacuum_every, retention, file_bytes)
         self._journal = Journal(app_id)
         self._longest_ms = 0
+
+    def require_fit(self, schema: StructType) -> None:
+        """LakeError if batches of this schema cannot be written; the table stays as it is."""
+        _, fitted = compare(self._location, self.path, self._stored(schema), self._partition_by)
+        self._require_columns(fitted)
 
     def write(self, batch: DataFrame, batch_id: int, offsets: Offsets | None = None) -> Written:
         """Make the batch part of the table, in one transaction; the class says what that promises.

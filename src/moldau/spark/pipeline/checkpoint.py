@@ -53,10 +53,15 @@ class Checkpoint:
         self._take()
         try:
             self._say_who()
-            self._compare(sources)
+            self._remember(self._compare(sources))
         except BaseException:
             self.release()
             raise
+
+    def require_same(self, sources: Mapping[str, Sequence[str]]) -> None:
+        """PipelineError if the folder is another pipeline's, or a sink of it read other sources."""
+        if self.is_local:
+            self._compare(sources)
 
     def require_free(self) -> None:
         """CheckpointInUse if the lock is held now; it takes nothing."""
@@ -136,7 +141,8 @@ class Checkpoint:
         json.dump(who, self._lock)
         self._lock.flush()
 
-    def _compare(self, sources: Mapping[str, Sequence[str]]) -> None:
+    def _compare(self, sources: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+        """The sources of all sinks, also of those that the pipeline had before."""
         path = Path(self.location, IDENTITY)
         known: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError):
@@ -155,7 +161,10 @@ class Checkpoint:
                     f"{', '.join(sorted(before[sink]))} before; its checkpoint cannot follow "
                     f"that. To begin it anew, remove {self.of_sink(sink)}"
                 )
-        sinks = before | {sink: sorted(names) for sink, names in sources.items()}
+        return {**before, **{sink: sorted(names) for sink, names in sources.items()}}
+
+    def _remember(self, sinks: Mapping[str, Sequence[str]]) -> None:
+        path = Path(self.location, IDENTITY)
         _write_whole(path, json.dumps({"name": self._pipeline, "sinks": sinks}))
 
 

@@ -61,7 +61,11 @@ class Pipeline:
         return self.file.settings
 
     def check(self, spark: SparkSession | None = None) -> list[Problem]:
-        """Everything that is wrong with topics and SQL; nothing is run, made or written."""
+        """Everything that is wrong: with topics, with SQL, and with tables that are there already.
+
+        Nothing is run, made or written.
+        """
+        from moldau.spark.pipeline.starting import start_problems
         from moldau.spark.pipeline.topics import topic_problems
 
         problems, missing = topic_problems(self.file)
@@ -70,9 +74,11 @@ class Pipeline:
             return problems
         with self.session(spark) as session:
             try:
-                self._plan(session)
+                plan = self._plan(session)
             except PipelineError as problem:
                 problems += problem.problems
+            else:
+                problems += start_problems(self.file, plan, self._checkpoint())
         return sorted(problems, key=lambda each: each.line)
 
     def require_ready(self) -> None:

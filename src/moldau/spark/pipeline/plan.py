@@ -1,6 +1,7 @@
 """Everything of a file put together in a session: which queries there will be, and what is wrong.
 
-Building needs Spark, and a schema store for Avro without a file; no topic is looked at.
+Building needs Spark, and a schema store for Avro without a file; no topic is looked at, and tables
+only by `table_problems`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from moldau.spark.pipeline.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql.types import StructType
 
     from moldau.schemas import SchemaStore
 
@@ -50,6 +52,7 @@ class PlannedSink:
     sends: tuple[str, ...]
     is_stateful: bool
     is_ordered: bool
+    schema: StructType
 
 
 class Plan:
@@ -66,6 +69,11 @@ class Plan:
         self._sources = Sources(file, spark, store)
         self._tables = Tables(file, spark)
         self.sinks = self._planned()
+
+    def table_problems(self) -> list[Problem]:
+        """What keeps rows from the tables that are there. A replay may well go to others."""
+        found = [sink.writer.table_problem(sink.schema) for sink in self.sinks.values()]
+        return [problem for problem in found if problem is not None]
 
     def frame(self, sink: PlannedSink, starts: Mapping[str, str]) -> DataFrame:
         """What the query of a sink writes; `starts` are offsets to begin at instead."""
@@ -140,7 +148,7 @@ class Plan:
             sends = tuple(each for each in sources if each not in taken)
             taken.update(sources)
             found[name] = PlannedSink(
-                writer, mode, sources, sends, is_stateful(frame), is_ordered
+                writer, mode, sources, sends, is_stateful(frame), is_ordered, frame.schema
             )
         if problems:
             raise PipelineError(*problems)

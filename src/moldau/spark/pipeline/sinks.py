@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.spark.formats.encoding import avro_columns, encoded
 from moldau.spark.formats.errors import FormatError
-from moldau.spark.pipeline.errors import PipelineError
+from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.modes import OutputMode
 from moldau.spark.pipeline.reasons import in_words
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
 
     from moldau.schemas import SchemaStore
     from moldau.spark.lake import DeltaSink, Offsets
@@ -110,6 +111,24 @@ class Writer:
         if isinstance(sink, (DeltaSinkSettings, ParquetSink)):
             self._require_columns(frame, sink.partition_by, "partition_by")
         return frame
+
+    def table_problem(self, schema: StructType) -> Problem | None:
+        """Why rows of this schema cannot go into the Delta table that is there; None if they can.
+
+        Asks what `DeltaSink.write` asks of every batch.
+        """
+        sink = self.settings
+        if not isinstance(sink, DeltaSinkSettings):
+            return None
+        from deltalake.exceptions import DeltaError
+
+        from moldau.spark.lake import LakeError
+
+        try:
+            self._delta(sink).require_fit(schema)
+        except (LakeError, DeltaError, OSError, ValueError) as problem:
+            return self.file.problem(str(problem), "sinks", self.name, "path")
+        return None
 
     def start(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from moldau.spark.errors import log
 from moldau.spark.pipeline.checkpoint import Checkpoint
-from moldau.spark.pipeline.errors import PipelineError
+from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.last_windows import finish_copy, prepare_copy
 from moldau.spark.pipeline.plan import Plan, PlannedSink
@@ -30,8 +30,34 @@ SOURCES_WITHIN_S = 30.0
 START_TRIES = 6
 
 
+def start_problems(file: PipelineFile, plan: Plan, checkpoint: Checkpoint) -> list[Problem]:
+    """What keeps the queries from starting: the tables that are there, and the checkpoint.
+
+    Nothing is changed.
+    """
+    problems = plan.table_problems()
+    if problems:
+        return problems
+    try:
+        checkpoint.require_same({name: sink.sources for name, sink in plan.sinks.items()})
+    except PipelineError as problem:
+        return list(problem.problems)
+    for name, sink in plan.sinks.items():
+        try:
+            if not checkpoint.has_progress(name):
+                _offsets_of_table(file, sink)
+        except PipelineError as problem:
+            problems += problem.problems
+        except Exception as problem:
+            problems += failure(file, name, problem).problems
+    return problems
+
+
 def start_queries(file: PipelineFile, plan: Plan, checkpoint: Checkpoint, once: bool) -> Running:
     """A query for each sink; all of them run, or none."""
+    problems = plan.table_problems()
+    if problems:
+        raise PipelineError(*problems)
     checkpoint.acquire({name: sink.sources for name, sink in plan.sinks.items()})
     running = Running(file, plan, checkpoint)
     try:
