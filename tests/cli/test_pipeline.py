@@ -114,7 +114,7 @@ class TestOnSpark:
         again = ended(broker, "run", file, "--once")
         assert again.returncode == 0, again.stderr
         assert again.stdout.splitlines()[0].split() == [
-            "SINK", "READ", "WRITTEN", "DEAD", "LETTERS", "LATE", "LAG",
+            "SINK", "READ", "WRITTEN", "DEAD", "LETTERS", "LATE", "ROWS", "LAG",
         ]  # fmt: skip
         assert again.stdout.splitlines()[1].split() == ["raw", "12", "12", "0", "0", "0"]
         assert "raw: batch 1, 12 rows in" in again.stderr
@@ -189,6 +189,7 @@ def test_brokers_and_topics_that_are_not_there_are_told_before_spark_starts(
     [
         ("run",),
         ("run", "nowhere.toml"),
+        ("run", "{file}", "--emit-open"),
         ("replay", "{file}", "--from", "soon"),
         ("replay", "{file}", "--from", "2024-05-02", "--until", "2024-05-01"),
         ("run", "{file}", "--set", "nothing"),

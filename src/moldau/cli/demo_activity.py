@@ -70,8 +70,8 @@ def tell_of_activity(story: Story, folder: Path, *, events: int, seed: int, keep
                 f"All {events:,} events are produced. What is left is read, and the windows that",
                 "are still open are written as they stand.",
             )
-            show(f"$ moldau pipeline run {shlex.quote(str(path))} --once", "green")
-            pipeline.run(once=True, spark=spark)
+            show(f"$ moldau pipeline run {shlex.quote(str(path))} --once --emit-open", "green")
+            pipeline.run(once=True, emit_open=True, spark=spark)
             show_totals(lake)
             story.tell("Is it right? Everything is computed again, from the events in the table.")
             prove(lake, produced, story.address)

@@ -66,7 +66,15 @@ def run(
     file: File,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Only what there is now; then emit the last windows and end."),
+        typer.Option("--once", help="End when all that there is now is read."),
+    ] = False,
+    emit_open: Annotated[
+        bool,
+        typer.Option(
+            "--emit-open",
+            help="With --once: write windows and joins that are still open, as they stand. They "
+            "are written again when they are complete.",
+        ),
     ] = False,
     master: Master = None,
     bootstrap: PipelineBootstrap = None,
@@ -81,18 +89,28 @@ def run(
     """
     from moldau.cli.pipeline_view import PipelineView
 
+    if emit_open and not once:
+        raise typer.BadParameter("goes with --once", param_hint="--emit-open")
     with _failures(verbose):
         pipeline = _load(file, master, bootstrap, folder, set)
         pipeline.require_ready()
         view = PipelineView(bounded=once, as_json=as_json)
         with _session(pipeline, verbose) as spark, stopping() as stop:
             with view:
-                done = pipeline.run(once=once, spark=spark, stop=stop, on_progress=view.update)
+                done = pipeline.run(
+                    once=once,
+                    emit_open=emit_open,
+                    spark=spark,
+                    stop=stop,
+                    on_progress=view.update,
+                )
             was_stopped = stop.is_set()
     if not as_json:
         _summary(done)
         if was_stopped:
             show("stopped; the next run goes on from here", stderr=True)
+        elif not emit_open:
+            _tell_open(done)
 
 
 @app.command()
@@ -275,9 +293,19 @@ def _summary(done: dict[str, SinkProgress]) -> None:
             each.rows,
             "-" if each.written is None else each.written,
             each.dead_letters,
-            each.late,
+            each.late_rows,
             "-" if each.lag is None else each.lag,
         )
         for name, each in done.items()
     ]
-    show_table(("SINK", "READ", "WRITTEN", "DEAD LETTERS", "LATE", "LAG"), rows)
+    show_table(("SINK", "READ", "WRITTEN", "DEAD LETTERS", "LATE ROWS", "LAG"), rows)
+
+
+def _tell_open(done: dict[str, SinkProgress]) -> None:
+    for name, each in done.items():
+        if each.open_rows:
+            show(
+                f"{name}: windows or joins are open ({each.open_rows:,} rows of state); a later "
+                f"run writes them when they are complete, --emit-open writes them as they stand",
+                stderr=True,
+            )

@@ -31,8 +31,8 @@ def line_of(progress: SinkProgress) -> str:
         parts.append(f"lag {progress.lag:,}")
     if progress.dead_letters:
         parts.append(f"{progress.dead_letters:,} dead letters")
-    if progress.late:
-        parts.append(f"{progress.late:,} late")
+    if progress.late_rows:
+        parts.append(f"{progress.late_rows:,} late rows")
     return f"{progress.sink}: {', '.join(parts)}"
 
 

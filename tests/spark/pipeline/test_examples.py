@@ -63,7 +63,7 @@ def test_activity_keeps_every_view_and_counts_them(
     broker.create_topic("page-views")
     produce(broker, "page-views", [page_view(number) for number in range(90)])
     produce(broker, "page-views", [as_json(event_id="broken")])
-    load("activity", broker, tmp_path).run(once=True, spark=spark)
+    load("activity", broker, tmp_path).run(once=True, emit_open=True, spark=spark)
     lake = tmp_path / "data" / "lake"
     raw = table(lake / "page_views")
     assert sorted(row["_offset"] for row in raw) == list(range(90))
@@ -103,7 +103,7 @@ def test_metrics_above_their_limit_become_alerts(
         )
     ]
     produce(broker, "metrics", measured)
-    load("metrics", broker, tmp_path).run(once=True, spark=spark)
+    load("metrics", broker, tmp_path).run(once=True, emit_open=True, spark=spark)
     (alert,) = read_by_librdkafka(broker, "alerts")
     assert alert["key"] == b"web-1"
     told = json.loads(alert["value"])
@@ -135,7 +135,7 @@ def test_logs_in_avro_are_kept_and_their_errors_grouped(
         producer.produce("logs", "plain text")
         assert producer.flush(20) == 0
 
-        load("logs", broker, tmp_path).run(once=True, spark=spark)
+        load("logs", broker, tmp_path).run(once=True, emit_open=True, spark=spark)
         rows = table(tmp_path / "data/lake/logs")
         assert len(rows) == 20
         assert sum(row["trace"] is None for row in rows) == 10

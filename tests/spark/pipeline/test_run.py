@@ -44,7 +44,7 @@ keys = ["minute", "name"]
 """
 
 
-def test_a_bounded_run_writes_all_rows_and_its_last_windows(
+def test_a_bounded_run_writes_all_rows_and_its_last_windows_if_told_so(
     spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
     broker = moldau_session_broker
@@ -53,7 +53,7 @@ def test_a_bounded_run_writes_all_rows_and_its_last_windows(
     for index in range(2):
         send(broker, topic, [event(second, "ab"[index]) for second in range(90)], partition=index)
 
-    done = pipeline.run(once=True, spark=spark)
+    done = pipeline.run(once=True, emit_open=True, spark=spark)
     assert {name: each.rows for name, each in done.items()} == dict.fromkeys(done, 180)
     assert done["raw"].written == 180
     assert done["raw"].lag == 0
@@ -72,13 +72,13 @@ def test_a_bounded_run_writes_all_rows_and_its_last_windows(
     assert sorted(sent) == [("00", "a", 60), ("00", "b", 60), ("01", "a", 30), ("01", "b", 30)]
 
     # Nothing new: nothing is written again, not even the windows that are open.
-    pipeline.run(once=True, spark=spark)
+    pipeline.run(once=True, emit_open=True, spark=spark)
     assert len(values(broker, f"{topic}-counts")) == 4
     assert len(table(tmp_path / "lake/raw")) == 180
 
     # A window that was emitted as it stood goes on to count, and is emitted again when complete.
     send(broker, topic, [event(second, "a") for second in range(90, 200)])
-    pipeline.run(once=True, spark=spark)
+    pipeline.run(once=True, emit_open=True, spark=spark)
     rows = table(tmp_path / "lake/counts")
     assert sum(row["events"] for row in rows) == 290
     latest = {
@@ -390,7 +390,7 @@ path = "windows"
 """
     pipeline = load(tmp_path, broker, topic, SOURCE, COUNTS, sinks)
     send(broker, topic, [event(second, "ab"[second % 2]) for second in range(70)])
-    pipeline.run(once=True, spark=spark)
+    pipeline.run(once=True, emit_open=True, spark=spark)
     assert {row["name"]: row["events"] for row in values(broker, f"{topic}-changes")} == {
         "a": 35,
         "b": 35,

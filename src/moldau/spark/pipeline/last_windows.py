@@ -1,10 +1,11 @@
-"""The last windows of a bounded run.
+"""The last windows of a bounded run that is told to write them.
 
-In the output mode `append`, a window is written once the watermark has passed it; those that are
-open when the input ends would stay in the state until more events come. A bounded run writes them
-as they stand: it copies the query's checkpoint and lets Spark run one more batch on the copy,
-without records and with a watermark beyond all windows. The checkpoint itself stays as it is, so a
-later run goes on with the same windows, and writes them again when they are complete.
+In the output mode `append`, a window is written once the watermark has passed it, and a row of an
+outer join once nothing can match it any more. Those that are open when the input ends stay in the
+state until more events come. To write them as they stand, a run copies the query's checkpoint and
+lets Spark run one more batch on the copy, without records and with a watermark beyond all windows.
+The checkpoint itself stays as it is, so a later run goes on with the same windows, and writes them
+again when they are complete.
 """
 
 from __future__ import annotations

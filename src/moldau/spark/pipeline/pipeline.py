@@ -94,8 +94,7 @@ class Pipeline:
     def start(self, spark: SparkSession | None = None, *, once: bool = False) -> Running:
         """Start a query for each sink and return at once; the session stays after its end.
 
-        With `once` the queries end when they have read what there is now; `run` also emits the
-        windows that are open then.
+        With `once` the queries end when they have read what there is now.
         """
         from moldau.spark.spark_session import session
 
@@ -106,19 +105,22 @@ class Pipeline:
         self,
         *,
         once: bool = False,
+        emit_open: bool = False,
         spark: SparkSession | None = None,
         stop: threading.Event | None = None,
         on_progress: OnProgress | None = None,
     ) -> dict[str, SinkProgress]:
         """Run until `stop` is set, or with `once` until what there is now is read.
 
-        The result says how far each sink came.
+        Windows and joins that are open then stay in the checkpoint, for a later run to complete
+        and write. With `emit_open` they are written as they stand, and once more when they are
+        complete. The result says how far each sink came.
         """
         from moldau.spark.pipeline.starting import emit_last_windows
 
         with self.session(spark) as session, self._start(session, once) as running:
             running.wait(stop=stop, on_progress=on_progress)
-            if once and not (stop is not None and stop.is_set()):
+            if once and emit_open and not (stop is not None and stop.is_set()):
                 emit_last_windows(running)
         return {name: replace(each, is_done=True) for name, each in running.progress.items()}
 

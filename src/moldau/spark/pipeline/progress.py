@@ -17,6 +17,11 @@ class SinkProgress:
 
     `rows` are records read; how many were `written` is known of tables and topics. `lag` counts the
     records that the topics have and no batch has read; `dead_letters` those that did not parse.
+
+    `late_rows` is what Spark dropped behind the watermark, counted as Spark does: of joins the
+    records, of aggregations the groups of each task, after their records were summed up. A row may
+    so stand for many records. `open_rows` are in the state, of windows and joins that are not
+    complete and so not written; where every change is written, there are none.
     """
 
     sink: str
@@ -28,7 +33,8 @@ class SinkProgress:
     written: int | None = None
     lag: int | None = None
     dead_letters: int = 0
-    late: int = 0
+    late_rows: int = 0
+    open_rows: int = 0
     watermark: str = ""
     is_done: bool = False
 
@@ -44,9 +50,8 @@ class SinkProgress:
         )
         lags = [_lag(source) for source in report["sources"]]
         known = [lag for lag in lags if lag is not None]
-        late = sum(
-            int(each.get("numRowsDroppedByWatermark", 0)) for each in report["stateOperators"]
-        )
+        operators = report["stateOperators"]
+        late = sum(int(each.get("numRowsDroppedByWatermark", 0)) for each in operators)
         return replace(
             self,
             batch=int(report["batchId"]),
@@ -56,9 +61,15 @@ class SinkProgress:
             rows=self.rows + rows,
             lag=sum(known) if known else self.lag,
             dead_letters=self.dead_letters + bad,
-            late=self.late + late,
+            late_rows=self.late_rows + late,
+            open_rows=sum(int(each["numRowsTotal"]) for each in operators if _waits(each)),
             watermark=report.get("eventTime", {}).get("watermark", self.watermark),
         )
+
+
+def _waits(operator: Mapping[str, Any]) -> bool:
+    """Whether rows of this operator's state are still to be written; others only remember keys."""
+    return not str(operator.get("operatorName", "")).startswith(("dedupe", "globalLimit"))
 
 
 def _lag(source: Mapping[str, Any]) -> int | None:

@@ -122,6 +122,8 @@ class Running:
                     continue
                 planned = self.plan.sinks[name]
                 progress = self.progress[name].after(report, planned.sends)
+                if planned.mode != "append":
+                    progress = replace(progress, open_rows=0)
                 if planned.writer.counts_rows:
                     progress = replace(progress, written=planned.writer.outcome.rows)
                 self.progress[name] = progress

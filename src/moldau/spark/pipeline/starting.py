@@ -77,7 +77,7 @@ def start_queries(file: PipelineFile, plan: Plan, checkpoint: Checkpoint, once: 
 
 
 def emit_last_windows(running: Running) -> None:
-    """Writes the windows that are still open, as they stand, where that has not happened yet."""
+    """Write the windows and joins that are still open, as they stand, unless that was done."""
     for name, sink in running.plan.sinks.items():
         if not sink.is_stateful or sink.mode != "append":
             continue
