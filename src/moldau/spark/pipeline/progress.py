@@ -19,8 +19,8 @@ class SinkProgress:
     records that the topics have and no batch has read; `dead_letters` those that did not parse.
 
     `late_rows` is what Spark dropped behind the watermark, counted as Spark does: of joins the
-    records, of aggregations the groups of each task, after their records were summed up. A row may
-    so stand for many records. `open_rows` are in the state, of windows and joins that are not
+    records, of aggregations the groups of each batch, after their records were summed up. So a row
+    may stand for many records. `open_rows` are in the state, of windows and joins that are not
     complete and so not written; where every change is written, there are none.
     """
 
