@@ -280,7 +280,7 @@ def test_nobody_comes_into_sync_by_what_was_known_of_an_earlier_life(connect: st
             out = partition(1, 2, isr=(1,))
             back = [PartitionsChanged("a", {0: partition(1, 2, isr=(1, 2))})]
             await leader.store.commit([TopicCreated(Topic("a", uuid.uuid4(), (out,)))])
-            second = Member(connect, 2)
+            second, third = Member(connect, 2), Member(connect, 3)
             try:
                 await second.store.open()
                 await second.store.arrive()
@@ -289,11 +289,19 @@ def test_nobody_comes_into_sync_by_what_was_known_of_an_earlier_life(connect: st
                 assert leader.store.state.brokers[2] == first.registered
                 with pytest.raises(Conflict):
                     await leader.store.commit(back, as_controller=False)
+                # Nor has it when it reads anew who is there, since somebody else came.
+                await third.join()
+                await until(lambda: 3 in leader.store.state.brokers)
+                assert leader.store.state.brokers[2] == first.registered
+                with pytest.raises(Conflict):
+                    await leader.store.commit(back, as_controller=False)
                 registered = await second.store.register(second.info)
                 await until(lambda: leader.store.state.brokers.get(2) == registered)
+                await until(lambda: 2 in leader.store._tree.registrations)
                 await leader.store.commit(back, as_controller=False)
                 assert leader.topic("a").partitions[0].isr == (1, 2)
             finally:
+                await third.store.close()
                 await second.store.close()
 
     asyncio.run(scenario())

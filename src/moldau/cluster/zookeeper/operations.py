@@ -34,6 +34,7 @@ class Stat:
 
     version: int
     czxid: int
+    mzxid: int
     owner: int
     changed_ms: int
 

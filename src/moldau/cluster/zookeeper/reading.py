@@ -57,13 +57,13 @@ async def read_topics(session: Session, paths: Paths, names: Iterable[str]) -> R
 
 async def read_brokers(
     session: Session, paths: Paths, watch: Watch | None = None
-) -> dict[int, BrokerInfo]:
+) -> dict[int, tuple[BrokerInfo, Stat]]:
     """Who is registered; `watch` hears of the next who comes or goes."""
-    brokers: dict[int, BrokerInfo] = {}
+    brokers: dict[int, tuple[BrokerInfo, Stat]] = {}
     for name, (data, stat) in (await _read_children(session, paths.brokers, watch)).items():
         try:
             id = decode_broker_id(paths.brokers, name)
-            brokers[id] = decode_broker(paths.broker(id), id, data, stat.czxid)
+            brokers[id] = (decode_broker(paths.broker(id), id, data, stat.czxid), stat)
         except DamagedNode as error:
             logger.error("%s; the broker is left out", error)
     return brokers
@@ -88,12 +88,12 @@ async def read_configs(
     return found
 
 
-async def read_folders(session: Session, paths: Paths) -> dict[int, tuple[str, int]]:
-    """The identities of the brokers' data folders as they were last registered, and the versions
-    of their nodes, which go up with each life of the broker."""
+async def read_folders(session: Session, paths: Paths) -> dict[int, tuple[str, Stat]]:
+    """The identities of the brokers' data folders as they were last registered. The versions of
+    their nodes go up with each life of the broker."""
     found = await _read_children(session, paths.folders)
     return {
-        int(name): (data.decode("utf-8", "replace"), stat.version)
+        int(name): (data.decode("utf-8", "replace"), stat)
         for name, (data, stat) in found.items()
         if name.isascii() and name.isdecimal()
     }

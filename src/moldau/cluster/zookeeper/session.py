@@ -371,4 +371,4 @@ class _Watcher:
 
 
 def _stat(stat: Any) -> Stat:
-    return Stat(stat.version, stat.czxid, stat.ephemeralOwner, stat.mtime)
+    return Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.mtime)

@@ -224,11 +224,11 @@ class ZooKeeperStore:
 
     def _joining(self, draft: Draft) -> list[Check]:
         """Guards that whoever comes into sync is in the life that it was judged by (KIP-903)."""
-        versions = self._tree.folder_versions
+        registrations = self._tree.registrations
         joining = sorted(draft.joining())
-        if not all(broker in versions for broker in joining):
+        if not all(broker in registrations for broker in joining):
             raise Conflict(f"of the brokers {joining} not all are registered")
-        return [Check(self._paths.folder(broker), versions[broker]) for broker in joining]
+        return [Check(self._paths.folder(broker), registrations[broker]) for broker in joining]
 
     async def allocate_producer_ids(self, count: int) -> range:
         path = self._paths.producer_ids

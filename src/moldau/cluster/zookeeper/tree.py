@@ -60,6 +60,8 @@ class Tree:
         self.folder_ids: dict[int, str] = {}
         # Of /folders/<id>, not newer than what is known of the broker's registration.
         self.folder_versions: dict[int, int] = {}
+        # The same of those who are registered and have begun no other life since.
+        self.registrations: dict[int, int] = {}
         self.damaged: dict[str, str] = {}
         self.listeners: list[Listener] = []
         # Notices of transactions whose outcome is known here already.
@@ -180,9 +182,15 @@ class Tree:
         folders = await read_folders(self._session, self._paths)
         brokers = await read_brokers(self._session, self._paths, watch)
         self.folder_ids = {id: folder_id for id, (folder_id, _) in folders.items()}
-        self.folder_ids |= {id: info.folder_id for id, info in brokers.items()}
-        self.folder_versions = {id: version for id, (_, version) in folders.items()}
-        return brokers
+        self.folder_ids |= {id: info.folder_id for id, (info, _) in brokers.items()}
+        self.folder_versions = {id: stat.version for id, (_, stat) in folders.items()}
+        # A registration writes both nodes at once, and a new life the folder's alone at first.
+        self.registrations = {
+            id: stat.version
+            for id, (_, stat) in folders.items()
+            if id in brokers and brokers[id][1].mzxid == stat.mzxid
+        }
+        return {id: info for id, (info, _) in brokers.items()}
 
     # -- reading
 
