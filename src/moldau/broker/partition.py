@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -25,7 +25,10 @@ class Waiter(Protocol):
 
 
 class Feed(Protocol):
-    """A follower that is being fed from this partition."""
+    """A follower that is being fed from this partition, by one of its sessions."""
+
+    @property
+    def replica(self) -> int: ...
 
     def log_grew(self, from_end: int) -> None:
         """There is more to send than at `from_end`."""
@@ -107,8 +110,9 @@ class Partition:
         self.lag_s = lag_s
         # In the order of arrival; made on the first wait, since most partitions have none.
         self.waiters: dict[Waiter, None] | None = None
-        # By broker id; made for the first follower.
-        self.feeds: dict[int, Feed] | None = None
+        # Made for the first follower. One may have several for a while: a session that it gave up
+        # is not known for that, and must not take the place of the one that it goes on with.
+        self.feeds: dict[Feed, None] | None = None
         self._announced_end = self._announced_watermark = 0
         self._broker_id = broker_id
         self._dirty = dirty
@@ -166,7 +170,7 @@ class Partition:
             self._tell_role()
 
     def _tell_role(self) -> None:
-        for feed in list((self.feeds or {}).values()):
+        for feed in list(self.feeds or ()):
             feed.role_changed()
 
     def configure(self, config: LogConfig) -> None:
@@ -219,7 +223,7 @@ class Partition:
         log = self.log
         if self.feeds:
             before = self._announced_end
-            for feed in self.feeds.values():
+            for feed in self.feeds:
                 feed.log_grew(before)
         self._announced_end = log.log_end
         if log.high_watermark != self._announced_watermark:
@@ -274,11 +278,18 @@ class Partition:
             self._ask_progress(self.in_sync.gone(live))
             self.count_followers()
 
-    def _ask_progress(self, lost: Iterable[int]) -> None:
+    def _ask_progress(self, lost: Collection[int]) -> None:
         """Where these followers are is to be read again from what they say."""
-        for replica in lost:
-            if self.feeds and replica in self.feeds:
-                self.feeds[replica].progress_lost()
+        if lost and self.feeds:
+            for feed in self.feeds:
+                if feed.replica in lost:
+                    feed.progress_lost()
+
+    def feed_ended(self, ended: Feed) -> None:
+        """A session is no more, and what it said last need not be what the follower said last."""
+        if self.feeds and ended in self.feeds:
+            del self.feeds[ended]
+            self._ask_progress((ended.replica,))
 
     def count_followers(self) -> None:
         """Moves the high watermark if the followers, or who of them counts, allow it."""
@@ -289,13 +300,13 @@ class Partition:
     def start_moved(self) -> None:
         """The log begins later than it did; followers are to know."""
         if self.feeds:
-            for feed in self.feeds.values():
+            for feed in self.feeds:
                 feed.offsets_moved()
 
     def _watermark_moved(self) -> None:
         self._announced_watermark = self.log.high_watermark
         if self.feeds:
-            for feed in self.feeds.values():
+            for feed in self.feeds:
                 feed.offsets_moved()
         self.wake()
 

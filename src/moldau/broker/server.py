@@ -250,6 +250,7 @@ class Broker:
 
     def unregister(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self.replication.feeds.hung_up(connection)
         self._buffer_bytes -= connection.extra_bytes
 
     def take_buffer_bytes(self, size: int) -> bool:

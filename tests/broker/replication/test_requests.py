@@ -207,6 +207,43 @@ def test_a_follower_that_names_a_partition_again_is_told_its_offsets_again(tell:
     tell(story)
 
 
+def test_a_session_that_a_follower_gave_up_does_not_speak_for_it(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.write(0, "t", "a", acks=-1)
+        cluster.deafen(1)
+        partition = cluster.partition(0, "t")
+        assert partition.in_sync is not None
+        follower = partition.in_sync.followers[1]
+        topic_id = cluster[0].state.topics["t"].id
+        epoch = cluster[0].state.brokers[1].epoch
+
+        def question(offset: int, session: int, number: int, is_named: bool) -> FetchQuestion:
+            wanted = Wanted("t", topic_id, 0, offset, 1 << 20, 0, -1 if offset == 0 else 0, 0)
+            return FetchQuestion([wanted] if is_named else [], max_wait_ms=100, replica_id=1,
+                                 replica_epoch=epoch, session_id=session,
+                                 session_epoch=number)  # fmt: skip
+
+        present = await cluster.connection(0, "present")
+        session = (await present.fetch(question(1, 0, 0, True))).session_id
+        assert follower.log_end == 1
+        # The first question of a former session was on its way for long.
+        former = await cluster.connection(0, "former")
+        await former.fetch(question(0, 0, 0, True))
+        assert follower.log_end == 0
+        # What grows is still told to the session that goes on.
+        waiting = asyncio.ensure_future(present.fetch(question(1, session, 1, False)))
+        await cluster.write(0, "t", "b")
+        assert [len(each.records) > 0 for each in (await waiting).partitions] == [True]
+        # When the former connection ends, what the present session said counts again.
+        former.close()
+        await until(lambda: len(partition.feeds or ()) == 1, "its session has ended too")
+        await present.fetch(question(1, session, 2, False))
+        assert follower.log_end == 1
+
+    tell(story)
+
+
 def test_consumers_that_say_where_they_stand_may_read_from_a_replica_nearby(tell: Tell) -> None:
     async def story(cluster: Brokers) -> None:
         await cluster.stop(1)

@@ -70,6 +70,10 @@ class Entry:
 
     # Called by the partition
 
+    @property
+    def replica(self) -> int:
+        return self.feed.replica
+
     def log_grew(self, from_end: int) -> None:
         feed, partition = self.feed, self.partition
         assert partition is not None
@@ -108,6 +112,8 @@ class Feed:
         self.replica = replica
         self.epoch = 0
         self.fetched_at = 0.0
+        # By which the last question came.
+        self.connection: Connection | None = None
         self.is_eager = bool(broker.settings.replica_selector_class)
         self.news: dict[Entry, None] = {}
         self._broker = broker
@@ -136,6 +142,7 @@ class Feed:
             # The follower has something to say and does not wait for the answer before.
             self._parked.release()
         self.fetched_at = time.monotonic()
+        self.connection = response.connection
         if request.replica_epoch != self._replica_epoch:
             self._replica_epoch = request.replica_epoch
             # Where it is holds under the new registration too, though it names only what moves.
@@ -242,7 +249,7 @@ class Feed:
             entry = self._entries[place] = Entry(self, place, partition, wanted)
             if partition.feeds is None:
                 partition.feeds = {}
-            partition.feeds[self.replica] = entry
+            partition.feeds[entry] = None
         entry.wanted = wanted
         entry.is_unread = True
         entry.refusal = None
@@ -252,10 +259,8 @@ class Feed:
 
     def _drop(self, entry: Entry) -> None:
         self.news.pop(entry, None)
-        partition = entry.partition
-        feeds = None if partition is None else partition.feeds
-        if feeds and feeds.get(self.replica) is entry:
-            del feeds[self.replica]
+        if entry.partition is not None:
+            entry.partition.feed_ended(entry)
 
     def _read_progress(self, entry: Entry) -> None:
         """Takes in where the follower is in a partition, or finds why it cannot be fed."""

@@ -12,6 +12,7 @@ from moldau.wire.errors import Error
 from moldau.wire.fetch import FetchRequest
 
 if TYPE_CHECKING:
+    from moldau.broker.connection import Connection
     from moldau.broker.server import Broker
 
 # A follower that has not asked for so long has gone, or begun anew.
@@ -46,6 +47,12 @@ class Feeds:
             raise SessionError(Error.FETCH_SESSION_TOPIC_ID_ERROR)
         feed.epoch = request.session_epoch
         return feed
+
+    def hung_up(self, connection: Connection) -> None:
+        """Drops what was fed by a connection that has ended: its follower begins anew."""
+        for feed in list(self._feeds.values()):
+            if feed.connection is connection:
+                self._end(feed.id)
 
     def sweep(self) -> None:
         """Drops the feeds of followers that ask no more."""
