@@ -15,7 +15,7 @@ from moldau.client.avro import encode_avro, parse_avro
 from moldau.schemas import SchemaNotFound, pack_header
 from moldau.spark.formats.avro_types import avro_schema_of, spark_schema_of
 from moldau.spark.formats.avro_values import AvroDecoder, AvroEncoder
-from moldau.spark.formats.errors import FormatError
+from moldau.spark.formats.errors import FormatError, NewFields
 
 ORDER = {
     "type": "record",
@@ -98,6 +98,24 @@ def test_values_of_other_versions_are_seen_through_the_readers_schema() -> None:
     columns, bad = decoder(NEWER, {1: plain_clock, 2: NEWER}).decode(values)
     assert not bad
     assert [column.to_pylist() for column in columns] == [[1, 2], ["nobody", "Max"]]
+
+
+def test_fields_of_a_version_that_was_not_known_are_never_dropped() -> None:
+    fine, richer = {"id": 2, "waiter": "Max"}, {"id": 3, "waiter": "Eva", "tip": 0.5}
+    with_tip = {**NEWER, "fields": [*NEWER["fields"], {"name": "tip", "type": "double"}]}
+    texts = {7: json.dumps(with_tip), 8: json.dumps(NEWER)}
+    text = json.dumps(NEWER)
+    reading = AvroDecoder(spark_schema_of(text), text, {2: text}, texts.__getitem__, "Do this")
+    values = [encode(NEWER, fine, 2), None, encode(NEWER, fine, 8)]
+    assert reading.decode(values)[1] == {}
+    values.append(encode(with_tip, richer, 7))
+    for _ in range(2):
+        with pytest.raises(NewFields, match=r"lacks: tip \(double\); .* id 7\. Do this") as raised:
+            reading.decode(values)
+        assert raised.value.row == 3
+    # Known when the schema was chosen: then it is left out on purpose.
+    known = AvroDecoder(spark_schema_of(text), text, {2: text, 7: texts[7]}, texts.__getitem__)
+    assert known.decode(values[3:])[0][1].to_pylist() == ["Eva"]
 
 
 def test_what_cannot_be_read_says_why() -> None:

@@ -15,9 +15,11 @@ from pyspark.sql.types import StructType
 
 from moldau.client.avro import decode_avro, encode_avro, parse_avro
 from moldau.schemas import SchemaNotFound, SchemaStore, unpack_header
+from moldau.schemas.extra_fields import extra_fields
 from moldau.schemas.header import HEADER_SIZE
 from moldau.spark.formats.arrow_columns import Reasons, to_column
 from moldau.spark.formats.avro_types import without_times_of_day
+from moldau.spark.formats.errors import NewFields
 
 # The text of the schema with an id; SchemaNotFound if there is none.
 LookUp = Callable[[int], str]
@@ -26,7 +28,11 @@ _stores: dict[tuple[int, str], SchemaStore] = {}
 
 
 class AvroDecoder:
-    """Reads records as those of the reader's schema, whatever version they were written with."""
+    """Reads records as those of the reader's schema, whatever version they were written with.
+
+    Fields that the reader's schema lacks are left out of versions that are `known`: whoever chose
+    that schema could see them. In any other version they are NewFields.
+    """
 
     def __init__(
         self,
@@ -34,12 +40,15 @@ class AvroDecoder:
         reader_schema: str,
         known: Mapping[int, str],
         look_up: LookUp,
+        remedy: str = "",
     ) -> None:
         self._names = schema.fieldNames()
         self._kinds = [field.type for field in to_arrow_schema(schema, timezone="UTC")]
+        self._reader_schema = reader_schema
         self._reader = _parsed(reader_schema)
-        self._known = dict(known)
+        self._known = known
         self._look_up = look_up
+        self._remedy = remedy
         self._writers: dict[int, Any] = {}
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[list[pa.Array], Reasons]:
@@ -59,7 +68,7 @@ class AvroDecoder:
         if value is None:
             return {}
         try:
-            writer = self._writer(unpack_header(value))
+            writer = self._writer(row, unpack_header(value))
             record = decode_avro(value, HEADER_SIZE, writer, self._reader)
         except (ValueError, SchemaNotFound) as problem:
             bad[row] = str(problem)
@@ -69,12 +78,15 @@ class AvroDecoder:
             return {}
         return {name: _plain(field) for name, field in record.items()}
 
-    def _writer(self, schema_id: int) -> Any:
+    def _writer(self, row: int, schema_id: int) -> Any:
         found = self._writers.get(schema_id)
         if found is None:
             text = self._known.get(schema_id)
             if text is None:
-                text = self._known[schema_id] = self._look_up(schema_id)
+                text = self._look_up(schema_id)
+                fields = extra_fields(json.loads(self._reader_schema), json.loads(text))
+                if fields:
+                    raise NewFields(row, schema_id, fields, self._remedy)
             found = self._writers[schema_id] = _parsed(text)
         return found
 

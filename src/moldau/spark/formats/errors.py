@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class FormatError(ValueError):
     """A schema that the format cannot have, or that is none."""
@@ -14,4 +16,28 @@ class BadRecord(Exception):
         super().__init__(
             f"the record at {topic}-{partition} offset {offset} does not parse: {reason}. "
             f"To have such records set aside, name a topic in dead_letters"
+        )
+
+
+class NewFields(Exception):
+    """A record with fields that the running schema lacks: to read it would drop them."""
+
+    def __init__(self, row: int, schema_id: int, fields: Sequence[str], remedy: str) -> None:
+        super().__init__(row, schema_id, fields, remedy)
+        self.row = row
+        self._schema_id = schema_id
+        self._fields = fields
+        self._remedy = remedy
+        self._place = ""
+
+    def at(self, topic: str, partition: int, offset: int) -> NewFields:
+        """The same, with the record's place."""
+        self._place = f" at {topic}-{partition} offset {offset}"
+        return self
+
+    def __str__(self) -> str:
+        return (
+            f"the record{self._place} has fields that the running schema lacks: "
+            f"{', '.join(self._fields)}; it was written with the schema of id {self._schema_id}. "
+            f"{self._remedy}"
         )

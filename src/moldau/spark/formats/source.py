@@ -6,7 +6,7 @@ Java and back. Pipelines register it; the frame that `values_of` gives is what p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,7 +24,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from moldau.peer.cluster import Cluster
 from moldau.spark.batch import BatchReader
+from moldau.spark.formats.errors import NewFields
+from moldau.spark.formats.newer_schemas import NewerSchemas
 from moldau.spark.formats.spec import BAD, ValueSpec
 from moldau.spark.names import ORDER_FIELDS, RECORD_ORDER
 from moldau.spark.ranges import OffsetRange
@@ -92,6 +95,14 @@ class ValueBatchReader(BatchReader):
     def __init__(self, options: SourceOptions, spec: ValueSpec) -> None:
         super().__init__(options)
         self._spec = spec
+        self._newer = NewerSchemas(spec, options)
+
+    def partitions(self) -> list[InputPartition]:
+        planned = super().partitions()
+        if self._spec.format == "avro":
+            with Cluster(self._read.bootstrap, self._read.peer) as cluster:
+                self._newer.check(cluster, planned)
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return parsed(super().read(partition), partition, self._spec)
@@ -101,6 +112,13 @@ class ValueStreamReader(StreamReader):
     def __init__(self, options: SourceOptions, spec: ValueSpec) -> None:
         super().__init__(options)
         self._spec = spec
+        self._newer = NewerSchemas(spec, options)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        planned = super().partitions(start, end)
+        if self._spec.format == "avro":
+            self._newer.check(self._connected, planned)
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return parsed(super().read(partition), partition, self._spec)
@@ -141,7 +159,11 @@ def parsed(
         if spec.tombstones == "skip":
             batch = batch.filter(batch.column("value").is_valid())
         values = batch.column("value").to_pylist()
-        columns, bad = decoder.decode(values)
+        try:
+            columns, bad = decoder.decode(values)
+        except NewFields as found:
+            offset = batch.column("offset")[found.row].as_py()
+            raise found.at(partition.topic, partition.partition, offset) from None
         if spec.tombstones == "dead-letter":
             bad |= {row: NO_VALUE for row, value in enumerate(values) if value is None}
         if bad:
@@ -172,7 +194,8 @@ def decoder_of(spec: ValueSpec) -> Decoder:
         return JsonDecoder(schema)
     from moldau.spark.formats.avro_values import AvroDecoder, looking_up
 
-    return AvroDecoder(schema, spec.reader_schema, spec.known_schemas, looking_up(spec.bootstrap))
+    look_up = looking_up(spec.bootstrap)
+    return AvroDecoder(schema, spec.reader_schema, spec.known_schemas, look_up, spec.remedy)
 
 
 def source_options(spec: ValueSpec, options: Mapping[str, str]) -> dict[str, str]:

@@ -44,6 +44,9 @@ class ValueSpec(msgspec.Struct, frozen=True):
     # Avro: how the reader sees the values, and the schemas of the store by id, as known so far.
     reader_schema: str = ""
     known_schemas: dict[int, str] = {}
+    # The subjects of these; none for a pattern. And what to do where a record has more fields.
+    subjects: tuple[str, ...] = ()
+    remedy: str = ""
     tombstones: Tombstones = "dead-letter"
     # Topics that a pattern does not stand for: a pipeline would read what it writes.
     left_out: tuple[str, ...] = ()

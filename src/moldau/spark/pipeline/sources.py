@@ -16,16 +16,17 @@ from moldau.spark.formats.errors import FormatError
 from moldau.spark.formats.spec import BAD
 from moldau.spark.java_pattern import PatternError, java_pattern
 from moldau.spark.names import ORDER_FIELDS, RECORD_ORDER
+from moldau.spark.pipeline.avro_reading import VALUE, AvroReading, subjects_of
 from moldau.spark.pipeline.errors import PipelineError, nearest
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.reasons import in_words
-from moldau.spark.pipeline.topics import dead_letter_topic, written_topics
+from moldau.spark.pipeline.topics import dead_letter_topic, matching, written_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
-    from moldau.schemas import SchemaStore
+    from moldau.schemas import RegisteredSchema, SchemaStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +179,12 @@ class Sources:
 
         settings = self._file.settings
         source = settings.sources[name]
-        reader_schema = ""
-        known: dict[int, str] = {}
+        avro: AvroReading | None = None
         if source.format == "json":
             schema = self._json_schema(name)
         elif source.format == "avro":
-            schema, reader_schema, known = self._avro_schema(name)
+            avro = self._avro_schema(name)
+            schema = avro.schema
         elif source.format == "string":
             schema = StructType([StructField("value", StringType())])
         else:
@@ -196,8 +197,10 @@ class Sources:
             bad_records=BadRecords(dead_letter_topic(self._file, name)),
             source=name,
             bootstrap=settings.bootstrap,
-            reader_schema=reader_schema,
-            known_schemas=known,
+            reader_schema=avro.text if avro else "",
+            known_schemas=avro.known if avro else {},
+            subjects=avro.subjects if avro else (),
+            remedy=avro.remedy if avro else "",
             left_out=tuple(written_topics(self._file)),
             tombstones=source.tombstones or ("row" if source.format == "string" else "dead-letter"),
         )
@@ -219,31 +222,42 @@ class Sources:
             raise self._error(f"not a schema: {in_words(problem)}", name, setting) from None
         return schema
 
-    def _avro_schema(self, name: str) -> tuple[StructType, str, dict[int, str]]:
+    def _avro_schema(self, name: str) -> AvroReading:
         from moldau.client.errors import ClientError
         from moldau.spark.formats.avro_types import spark_schema_of
 
         source = self._file.settings.sources[name]
         text, setting = self._schema_text(name)
-        subject = source.subject or (f"{source.topics[0]}-value" if source.topics else "")
-        known: dict[int, str] = {}
+        subjects = (source.subject,) if source.subject else subjects_of(source.topics)
         try:
-            if subject:
-                versions = self._store().versions(subject)
-                known = {version.id: version.text for version in versions}
-                if not text and versions:
-                    text = versions[-1].text
+            known = self._versions(name, subjects)
+            if not text:
+                text = next((known[each][-1].text for each in subjects if known.get(each)), "")
             if not text:
                 raise self._error(
-                    f"the schema store has no subject {subject!r}; give a 'schema_file'",
+                    f"the schema store has no subject {', '.join(map(repr, subjects)) or repr('')};"
+                    f" give a 'schema_file'",
                     name,
                     "format",
                 )
-            return spark_schema_of(text), text, known
+            schema = spark_schema_of(text)
         except ClientError as problem:
             raise self._error(f"the schema store does not answer: {problem}", name) from None
         except FormatError as problem:
             raise self._error(str(problem), name, setting) from None
+        versions = [version for each in known.values() for version in each]
+        reading = AvroReading(schema, text, versions, subjects, source.schema_file)
+        reading.say_what_is_left_out(name)
+        return reading
+
+    def _versions(self, name: str, subjects: tuple[str, ...]) -> dict[str, list[RegisteredSchema]]:
+        """The versions of the source's subjects as they are now."""
+        pattern = self._file.settings.sources[name].pattern
+        store = self._store()
+        if not subjects and pattern:
+            found = (subject.removesuffix(VALUE) for subject in store.subjects())
+            subjects = subjects_of(matching(self._file, pattern, found))
+        return {subject: store.versions(subject) for subject in subjects}
 
     def _schema_text(self, name: str) -> tuple[str, str]:
         """The schema as the file has it or points to it, and by which setting."""

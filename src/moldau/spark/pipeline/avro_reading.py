@@ -1,0 +1,70 @@
+"""How an Avro source reads: one schema for all versions, and those that are known at the start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from moldau.spark.errors import log
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from moldau.schemas import RegisteredSchema
+
+# A topic's values are registered under its name with this.
+VALUE = "-value"
+
+
+def subjects_of(topics: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{topic}{VALUE}" for topic in topics)
+
+
+@dataclass(frozen=True, slots=True)
+class AvroReading:
+    """The running schema with its columns, and the versions that its subjects have at the start.
+
+    Fields that such a version has beyond the schema are left out: whoever gave the schema, or
+    registered a newer version without them, wanted so. Those of later versions stop the query.
+    """
+
+    schema: StructType
+    text: str
+    versions: Sequence[RegisteredSchema]
+    subjects: tuple[str, ...]
+    schema_file: str | None
+
+    @property
+    def known(self) -> dict[int, str]:
+        return {version.id: version.text for version in self.versions}
+
+    @property
+    def remedy(self) -> str:
+        """What to do when a record has fields that the schema lacks."""
+        names = " and ".join(self.subjects) or "its subject"
+        if self.schema_file is None:
+            return (
+                f"Start the pipeline again: it takes up the latest version of {names} and goes on "
+                f"at this batch. If that lacks them too, give a 'schema_file' that has them"
+            )
+        return (
+            f"Add them to {self.schema_file} and start the pipeline again: it goes on at this "
+            f"batch. What versions of {names} have at a start and the file lacks is left out"
+        )
+
+    def say_what_is_left_out(self, source: str) -> None:
+        from moldau.schemas.extra_fields import extra_fields
+
+        reader = json.loads(self.text)
+        for version in self.versions:
+            extra = extra_fields(reader, json.loads(version.text))
+            if extra:
+                log.warning(
+                    "source %s: what version %d of %s has beyond the schema is left out: %s",
+                    source,
+                    version.version,
+                    version.subject,
+                    ", ".join(extra),
+                )
