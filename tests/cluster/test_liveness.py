@@ -5,6 +5,8 @@ import socket
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from moldau.cluster.liveness import Liveness, dead_among
 from moldau.cluster.topics import BrokerInfo
 
@@ -112,6 +114,58 @@ def test_a_death_that_could_not_be_made_known_is_reported_again() -> None:
         liveness = Liveness(fails_once)
         liveness.watch([one.info])
         await until(lambda: len(attempts) > 1)
+        await liveness.stop()
+
+    asyncio.run(scenario())
+
+
+def test_who_is_watched_again_after_a_report_lives_whatever_refuses_in_its_name() -> None:
+    async def scenario() -> None:
+        deaths = Deaths()
+        liveness = Liveness(deaths)
+        one = Listener(1)
+        await one.start()
+        one.die()
+        liveness.watch([one.info])
+        await until(lambda: bool(deaths.reported))
+        # It was struck off, and registered again.
+        liveness.watch([])
+        count = len(deaths.reported)
+        again = msgspec.structs.replace(one.info, epoch=7)
+        liveness.watch([again])
+        other = Listener(2)
+        await other.start()
+        other.die()
+        # Somebody else who dies later is reported, and with pauses as long.
+        liveness.watch([again, other.info])
+        await until(lambda: deaths.reported.count(2) > 1)
+        assert deaths.reported.count(1) == count
+        # Once it can be reached, a refusal means what it meant.
+        await one.start()
+        await until(lambda: len(one.connections) == 1)
+        one.die()
+        await until(lambda: deaths.reported.count(1) > count)
+        await liveness.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_survives_its_reports_is_reported_no_more() -> None:
+    async def scenario() -> None:
+        deaths = Deaths()
+        liveness = Liveness(deaths)
+        one = Listener(1)
+        await one.start()
+        one.die()
+        # As a controller that is elected again at once is watched all the time.
+        liveness.watch([one.info])
+        await until(lambda: len(deaths.reported) == 4)
+        late = Listener(2)
+        await late.start()
+        late.die()
+        liveness.watch([one.info, late.info])
+        await until(lambda: deaths.reported.count(2) > 1)
+        assert deaths.reported.count(1) == 4
         await liveness.stop()
 
     asyncio.run(scenario())

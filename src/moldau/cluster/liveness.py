@@ -3,6 +3,10 @@
 A process that ends closes its sockets at once and then nobody listens at its address: a connection
 is closed, and the next refused. That is taken for death. Silence is not: a machine that is slow,
 frozen or cut off refuses nothing, and only the end of its session says that it is gone.
+
+A firewall can refuse connections in the name of a broker that lives. Such a broker registers again
+after it was struck off, or is elected controller again. So from then on a refusal proves nothing,
+until a connection to it has been made.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from moldau.cluster.topics import BrokerInfo
 CONNECT_WITHIN_S = 5.0
 # Before an address is tried again that did not answer, or a death is reported again.
 PAUSE_S = 0.25
+# What was reported so often, and is watched still, has not died of it.
+_MOST_REPORTS = 4
 
 Report = Callable[[BrokerInfo], Awaitable[None]]
 
@@ -26,13 +32,15 @@ logger = logging.getLogger(__name__)
 class Liveness:
     """Holds a connection to each broker that is watched. Event loop only.
 
-    `report` is awaited with a broker whose address refuses connections, again and again while that
-    lasts and the broker is watched; what it raises is logged.
+    `report` is awaited with a broker whose address refuses connections, and again for a while if
+    the broker is still watched; what it raises is logged, and does not count as a report.
     """
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._watches: dict[BrokerInfo, asyncio.Task[None]] = {}
+        # Brokers that were reported dead, and not connected to since.
+        self._reported: set[int] = set()
 
     def watch(self, brokers: Iterable[BrokerInfo]) -> None:
         """Watch these from now on, and nobody else."""
@@ -51,27 +59,49 @@ class Liveness:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, broker: BrokerInfo) -> None:
+        reports = 0
+        is_alive = broker.id in self._reported
+        is_told = False
         while True:
             try:
                 async with asyncio.timeout(CONNECT_WITHIN_S):
                     held = await _Held.connect(broker)
             except ConnectionRefusedError:
-                await self._say_dead(broker)
+                if not is_alive:
+                    reports += await self._say_dead(broker)
+                    is_alive = reports == _MOST_REPORTS
+                elif not is_told:
+                    is_told = True
+                    self._tell_of_firewall(broker)
                 await asyncio.sleep(PAUSE_S)
             except OSError as problem:
                 # Unreachable or out of time: not a proof of anything.
                 logger.debug("broker %d cannot be connected to: %s", broker.id, problem)
                 await asyncio.sleep(PAUSE_S)
             else:
+                self._reported.discard(broker.id)
+                reports, is_alive, is_told = 0, False, False
                 await held.until_closed()
 
-    async def _say_dead(self, broker: BrokerInfo) -> None:
+    async def _say_dead(self, broker: BrokerInfo) -> bool:
+        """Report a broker; whether that could be done."""
         try:
             await self._report(broker)
         except Exception as problem:
             logger.warning(
                 "broker %d is dead, which could not be made known: %s", broker.id, problem
             )
+            return False
+        self._reported.add(broker.id)
+        return True
+
+    @staticmethod
+    def _tell_of_firewall(broker: BrokerInfo) -> None:
+        logger.warning(
+            "broker %d at %s:%d refuses connections from here, but lives: is there a firewall in"
+            " between? Until it is reached, only the end of its session counts as its death",
+            broker.id, broker.host, broker.port,
+        )  # fmt: skip
 
 
 class _Held(asyncio.Protocol):

@@ -19,10 +19,17 @@ class Member:
     """A store, registered, that writes down what it is told."""
 
     def __init__(
-        self, connect: str, id: int, session_ms: int = SESSION_MS, folder: str = ""
+        self,
+        connect: str,
+        id: int,
+        session_ms: int = SESSION_MS,
+        folder: str = "",
+        connection_ms: int = 15_000,
     ) -> None:
         self.id = id
-        self.store = ZooKeeperStore(connect, id, session_timeout_ms=session_ms)
+        self.store = ZooKeeperStore(
+            connect, id, session_timeout_ms=session_ms, connection_timeout_ms=connection_ms
+        )
         self.info = BrokerInfo(id, "127.0.0.1", 9000 + id, folder_id=folder or f"folder-{id}")
         self.registered = self.info
         self.changes: list[AnyChange] = []

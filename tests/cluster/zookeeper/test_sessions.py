@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -264,6 +265,40 @@ def test_a_busy_ensemble_has_its_time_to_give_out_a_first_session(
             joined(proxy.address + chroot, 1, session_ms=2000) as (one,),
         ):
             assert one.registered.epoch > 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("at", [b"/producer-ids", b'"folder_id"'], ids=["reading", "registering"])
+def test_a_start_waits_for_zookeeper_for_longer_than_a_session(
+    ensemble: Ensemble, chroot: str, at: bytes
+) -> None:
+    async def scenario() -> None:
+        async with Proxy(ensemble.host(0)) as proxy:
+            one = Member(proxy.address + chroot, 1, session_ms=1000, connection_ms=60_000)
+            proxy.break_at(at, passes=False)
+            joining = asyncio.create_task(one.join())
+            await until(lambda: proxy.broken == 1)
+            proxy.cut()
+            # Twice as long as the ensemble and the broker itself would believe in it.
+            _, pending = await asyncio.wait([joining], timeout=2.5)
+            assert pending, joining.exception()
+            proxy.heal()
+            await joining
+            await until(lambda: one.controller == 1)
+            await one.store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_start_without_zookeeper_ends_when_it_has_waited_long_enough(chroot: str) -> None:
+    async def scenario() -> None:
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            port = nobody.getsockname()[1]
+            one = Member(f"127.0.0.1:{port}{chroot}", 1, session_ms=300, connection_ms=900)
+            with pytest.raises(StoreError, match=r"answered within 0\.9 s"):
+                await one.join()
 
     asyncio.run(scenario())
 

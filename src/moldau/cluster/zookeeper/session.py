@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -65,7 +66,8 @@ class Session:
     `on_change` is called after each change of `is_connected` or `id` (another id is a new session,
     and the former one's ephemeral nodes are gone), `on_lease` when the lease ended and when a first
     answer came after that. Calls wait for a connection for as long as a session lives, so they are
-    bounded, and raise Unreachable after that.
+    bounded, and raise Unreachable after that; at the start they wait for as long as `open` may take
+    altogether, whatever becomes of the first connection.
 
     `timeout_s` is how long a session lives without a sign of life: as asked for, until the ensemble
     says otherwise.
@@ -92,12 +94,14 @@ class Session:
         self._lease_timer: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.Task[None] | None = None
         self._lost_at: float | None = None
+        self._starts_until = -math.inf
         self._is_closed = False
         self._client, self._handler = new_client(hosts, self.timeout_s, self._heard_grant)
 
     async def open(self, within_s: float) -> None:
         """Connect; StoreError if no server lets us in."""
         self._loop = asyncio.get_running_loop()
+        self._starts_until = clock.now() + within_s
         # One of several servers may be silent, and the others must get their turn.
         self._handler.patience_s = min(self.timeout_s, within_s / _TRIES_PER_START)
         self._client.add_listener(self._heard_state)
@@ -143,11 +147,14 @@ class Session:
         """Return when there is a connection; Unreachable if there is none for too long."""
         if self.is_connected:
             return
+        patience_s = max(self.timeout_s, self._starts_until - clock.now())
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with asyncio.timeout(patience_s):
                 await self._connected.wait()
         except TimeoutError:
-            raise Unreachable(f"ZooKeeper at {self.hosts} is out of reach") from None
+            raise Unreachable(
+                f"ZooKeeper at {self.hosts} has been out of reach for {patience_s:.1f} s"
+            ) from None
 
     # -- calls
 
