@@ -1,7 +1,8 @@
 """One client connection: frames in, requests handled where they arrived, answers out in order.
 
-Bytes land in one lasting buffer per connection. All frames of one receive are handled in turn; what
-they append is then written with one call per log, and all answers leave in one send.
+Bytes land in one lasting buffer per connection. All frames of one receive are handled in turn, or
+as many as a slice of time allows (`turns`); what they append is then written with one call per log,
+and all answers leave in one send.
 
 A request may be answered later (a long poll, a write that waits for its replicas). The ones after
 it on the same connection are handled meanwhile, but their answers wait: Kafka's clients match
@@ -21,15 +22,18 @@ import os
 import socket
 from collections import deque
 from collections.abc import Awaitable
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.handlers import HANDLERS, Answer, Request, api_versions, fetch, produce
+from moldau.broker.dispatch import dispatch, encoded
+from moldau.broker.handlers import Answer, api_versions, fetch, produce
+from moldau.broker.input import Input
 from moldau.broker.output import Output, send_unpaced
 from moldau.broker.response import LongPoll, Response
+from moldau.broker.turns import ROUND_S, SLICE_S
 from moldau.cluster.clock import now
-from moldau.wire.apis import VERSIONS, Api
+from moldau.wire.apis import Api
 from moldau.wire.headers import RequestHeader, read_request_header, response_frame
-from moldau.wire.messages import decode_request, encode_response
 from moldau.wire.primitives import INT32, Endpoint, MalformedRequest
 
 if TYPE_CHECKING:
@@ -37,58 +41,42 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("moldau.broker")
 
-# What an idle connection costs.
-_SMALL_BUFFER = 16 << 10
-# Where a busy connection's buffer stops growing unless a single request is larger.
-_BUSY_BUFFER = 2 << 20
 # Answers that may be under way before no further request of the connection is read, and the bytes
 # that they may take, with the requests that they belong to.
 _MOST_RESPONSES = 4096
 _MOST_HELD = 4 << 20
 # Of bytes that are in the log already, one in so many is counted.
 _WRITTEN_COUNTS = 4
+# Why a connection is not read from, as bits.
+_BACKED_UP = 1
+_AWAITS_TURN = 2
+_AWAITS_MEMORY = 4
 
 
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
     __slots__ = (
-        "_broker",
-        "_buffer",
-        "_closing",
-        "_filled",
-        "_held",
-        "_lease",
-        "_local",
-        "_loop",
-        "_output",
-        "_paused",
-        "_responses",
-        "_transport",
-        "_unsent",
-        "_view",
-        "active_at",
-        "client_id",
-        "peer",
-        "staged",
-    )
+        "_blocked", "_broker", "_closing", "_held", "_lease", "_local", "_loop", "_output",
+        "_responses", "_transport", "_unsent", "active_at", "client_id", "input", "peer",
+        "receiving_since", "staged",
+    )  # fmt: skip
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._loop = broker.loop
         self._lease = broker.store.lease
-        self._buffer = bytearray(_SMALL_BUFFER)
-        self._view = memoryview(self._buffer)
-        self._filled = 0
+        self.input = Input(broker.request_memory)
         self._responses: deque[Response] = deque()
         # Bytes of requests and answers that wait; of those, what the output has been given.
         self._held = 0
         self._unsent = 0
-        self._paused = False
+        self._blocked = 0
         self._closing = False
         self.staged: list[produce.ProduceResponse] = []
         self.client_id = ""
-        self.active_at = self._loop.time()
+        # When bytes came last, and since when the unfinished request is coming.
+        self.active_at = self.receiving_since = self._loop.time()
 
     # -- asyncio's calls
 
@@ -113,12 +101,21 @@ class Connection(asyncio.BufferedProtocol):
             self.close("there are as many connections as max.connections or the system allow")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._view[self._filled :]
+        return self.input.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._filled += nbytes
-        self.active_at = self._loop.time()
-        self._process()
+        received = self.input
+        filled = received.filled + nbytes
+        received.filled = filled
+        # The loop's time is that of the beginning of its round.
+        began = self.active_at = self._loop.time()
+        if filled == nbytes:
+            self.receiving_since = began
+        if monotonic() - began > ROUND_S:
+            self._block(_AWAITS_TURN)
+            self._broker.turns.wait(self, was_served=False)
+        elif filled >= received.awaited:
+            self._process()
 
     def eof_received(self) -> bool:
         # A client may close its sending half and still read the answers to what it sent. Whether
@@ -135,8 +132,7 @@ class Connection(asyncio.BufferedProtocol):
             response.abandon()
         self._broker.unregister(self)
         # Callbacks refer to the connection and it to them: the collector may take its time.
-        self._buffer = bytearray()
-        self._view = memoryview(self._buffer)
+        self.input.drop()
 
     # -- answers
 
@@ -196,7 +192,9 @@ class Connection(asyncio.BufferedProtocol):
             self._held -= response.held
             for part in response.parts:  # type: ignore[union-attr]
                 put(part)
-        if self._paused and not self._output.backed_up and len(responses) < _MOST_RESPONSES:
+        if self._blocked & _BACKED_UP and not (
+            self._output.backed_up or len(responses) >= _MOST_RESPONSES
+        ):
             self._loop.call_soon(self._drained)
 
     def close(self, reason: str) -> None:
@@ -208,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
         self.finish()
 
     def _fail(self, error: Exception, what: str) -> None:
-        """Ends the connection because of a bug of ours, whose stack is told once for many."""
+        """Ends the connection because of a bug, whose stack is told once for many."""
         if self._broker.hangups.note(self._peer_host, f"{what} failed: {error!r}"):
             logger.error("%s from %s failed", what, self.peer, exc_info=error)
         self.finish()
@@ -242,28 +240,20 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(response, LongPoll) and response.parts is None:
                 response.complete()
 
-    def shrink(self) -> None:
-        """Gives back the buffer of a connection that was busy once."""
-        if self._filled == 0 and len(self._buffer) > _SMALL_BUFFER:
-            self._resize(_SMALL_BUFFER)
-
-    def discard_input(self) -> None:
-        """Drops what was received of a request, on a connection that has been ended."""
-        self._filled = 0
-        self.shrink()
-
     # -- requests
 
     def _process(self) -> None:
         lease = self._lease
         if lease is not None and now() >= lease.ends_at:
             lease.expire()
-        view, filled, start = self._view, self._filled, 0
+        received = self.input
+        view, filled, start = received.view, received.filled, 0
         limit = self._broker.settings.socket_request_max_bytes
         needed = 0
         failed = False
+        end_of_slice = monotonic() + SLICE_S
         try:
-            while filled - start >= 4 and not self._closing and not self._paused:
+            while filled - start >= 4 and not self._closing and not self._blocked:
                 (size,) = INT32.unpack_from(view, start)
                 if not 0 < size <= limit:
                     raise MalformedRequest(f"a request claims {size} bytes (at most {limit})")
@@ -275,6 +265,9 @@ class Connection(asyncio.BufferedProtocol):
                 start = end
                 if len(self._responses) >= _MOST_RESPONSES or self._held > _MOST_HELD:
                     self._pause()
+                elif monotonic() > end_of_slice and filled - start >= 4:
+                    self._block(_AWAITS_TURN)
+                    self._broker.turns.wait(self, was_served=True)
         except MalformedRequest as reason:
             self.close(str(reason))
         except Exception as error:
@@ -293,44 +286,15 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._held -= self._unsent
             self._unsent = 0
-        self._make_room(start, needed)
+        if start:
+            self.receiving_since = self.active_at
+        if not self._closing and not received.take_off(start, needed):
+            self._block(_AWAITS_MEMORY)
+            self._broker.request_memory.wait(self, self._loop)
 
     def _commit(self) -> None:
         staged, self.staged = self.staged, []
         self._broker.commit(staged)
-
-    def _make_room(self, start: int, needed: int) -> None:
-        """Moves an unfinished frame to the front; grows the buffer as bytes really arrive."""
-        rest = self._filled - start
-        if start and rest:
-            self._view[:rest] = self._view[start : self._filled]
-        capacity = len(self._buffer)
-        was_full = self._filled == capacity
-        self._filled = rest
-        if self._paused or self._closing:
-            return
-        if rest == capacity:
-            wanted = min(2 * capacity, max(needed, _BUSY_BUFFER))
-            if not self._resize(wanted):
-                self._broker.reclaim_buffers(wanted - capacity)
-                if not self._transport.is_closing() and not self._resize(wanted):
-                    self.close("half-received requests exceed queued.max.request.bytes")
-        elif was_full and capacity < _BUSY_BUFFER:
-            self._resize(4 * capacity)
-
-    def _resize(self, capacity: int) -> bool:
-        if not self._broker.take_buffer_bytes(capacity - len(self._buffer)):
-            return False
-        buffer = bytearray(capacity)
-        view = memoryview(buffer)
-        view[: self._filled] = self._view[: self._filled]
-        self._buffer, self._view = buffer, view
-        return True
-
-    @property
-    def extra_bytes(self) -> int:
-        """What the buffer takes beyond an idle connection's."""
-        return len(self._buffer) - _SMALL_BUFFER
 
     def _handle(self, frame: memoryview) -> None:
         header = read_request_header(frame)
@@ -351,20 +315,9 @@ class Connection(asyncio.BufferedProtocol):
             self._handle_other(header, frame)
 
     def _handle_other(self, header: RequestHeader, frame: memoryview) -> None:
-        api, version = header.api, header.version
-        handler = HANDLERS.get(api)
-        if handler is None and api not in (Api.PRODUCE, Api.FETCH):
-            raise MalformedRequest(f"no API has the key {api}")
-        versions = VERSIONS[Api(api)]
-        if handler is None or not versions.first <= version <= versions.last:
-            name = Api(api).name
-            raise MalformedRequest(f"{name} has no version {version} here")
         raw = bytes(frame[header.body :])
-        body = decode_request(api, version, memoryview(raw))
         client_id = header.client_id(frame)
-        host, port = self._local
-        request = Request(api, version, client_id, body, raw, host, port, self._peer_host)
-        answer = handler(self._broker, request)
+        answer = dispatch(self._broker, header, client_id, raw, self._local, self._peer_host)
         if inspect.isawaitable(answer):
             response = Response(self)
             self.reserve(response, len(raw))
@@ -376,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         self, header: RequestHeader, response: Response, answer: Awaitable[Answer]
     ) -> None:
         try:
-            body = self._encode(header, await answer)
+            body = encoded(header, await answer)
         except Exception as error:
             self._fail(error, Api(header.api).name)
             return
@@ -384,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
         self.respond(response, [frame])
 
     def _answer(self, header: RequestHeader, answer: Answer) -> None:
-        body = self._encode(header, answer)
+        body = encoded(header, answer)
         frame = response_frame(header.api, header.version, header.correlation_id, body)
         if self._responses:
             response = Response(self)
@@ -395,18 +348,35 @@ class Connection(asyncio.BufferedProtocol):
             self._unsent += len(frame)
             self._output.put(frame)
 
-    @staticmethod
-    def _encode(header: RequestHeader, answer: Answer) -> bytes:
-        if isinstance(answer, dict):
-            return encode_response(header.api, header.version, answer)
-        return answer
-
     # -- back-pressure
 
-    def _pause(self) -> None:
-        if not self._paused and not self._closing:
-            self._paused = True
+    def _block(self, why: int) -> None:
+        """Reads nothing more, and handles nothing more, until `_unblock`."""
+        if not self._blocked and not self._closing:
             self._transport.pause_reading()
+        self._blocked |= why
+
+    def _unblock(self, why: int) -> None:
+        """Goes on with what has arrived, and reads on, unless there is another reason not to."""
+        self._blocked &= ~why
+        if self._may_read() and self.input.filled >= max(self.input.awaited, 1):
+            self._process()
+        if self._may_read():
+            self._transport.resume_reading()
+
+    def _may_read(self) -> bool:
+        return not self._blocked and not self._closing
+
+    def _pause(self) -> None:
+        if not self._closing:
+            self._block(_BACKED_UP)
+
+    def take_turn(self) -> None:
+        self._unblock(_AWAITS_TURN)
+
+    def take_memory(self) -> None:
+        """There is room now for the request that is being received."""
+        self._unblock(_AWAITS_MEMORY)
 
     def _drained(self) -> None:
         """The peer took what it was sent: goes on with what it asked meanwhile."""
@@ -418,11 +388,8 @@ class Connection(asyncio.BufferedProtocol):
             if self.is_drained:
                 self._transport.abort()
             return
-        if self._paused and self._held <= _MOST_HELD:
-            self._paused = False
-            self._process()
-            if not self._paused and not self._closing:
-                self._transport.resume_reading()
+        if self._blocked & _BACKED_UP and self._held <= _MOST_HELD:
+            self._unblock(_BACKED_UP)
 
     def _send_failed(self, reason: OSError) -> None:
         logger.debug("sending to %s failed: %s", self.peer, reason)

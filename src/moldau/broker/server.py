@@ -30,9 +30,11 @@ from moldau.broker.partition import Partition
 from moldau.broker.repairs import Repairs
 from moldau.broker.replicas import Replicas
 from moldau.broker.replication.replication import Replication
+from moldau.broker.request_memory import RequestMemory
 from moldau.broker.settings import BrokerSettings
 from moldau.broker.stalls import Stalls
 from moldau.broker.start_progress import StartProgress
+from moldau.broker.turns import Turns
 from moldau.broker.upkeep import Upkeep
 from moldau.cluster.changes import (
     AnyChange,
@@ -75,10 +77,12 @@ class Broker:
         self.sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         self.metadata_cache = MetadataCache()
         self.connections: set[Connection] = set()
+        self.request_memory = RequestMemory(
+            lambda: self.settings.queued_max_request_bytes, self.connections
+        )
         self.replicas = Replicas(self)
         self._dirty: list[Partition] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._buffer_bytes = 0
         self._server: asyncio.Server | None = None
         self.host, self.port = settings.listen
 
@@ -88,6 +92,7 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self.stalls = Stalls(self.loop)
         self.hangups = Hangups(self.loop.call_later)
+        self.turns = Turns(self.loop)
         self._flusher = Flusher(self.loop)
         self.groups = GroupCoordinator(self)
         self.replication = Replication(self)
@@ -251,23 +256,7 @@ class Broker:
     def unregister(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self.replication.feeds.hung_up(connection)
-        self._buffer_bytes -= connection.extra_bytes
-
-    def take_buffer_bytes(self, size: int) -> bool:
-        """Counts a connection's buffer growing (or shrinking); False when it may not grow."""
-        if size > 0 and self._buffer_bytes + size > self.settings.queued_max_request_bytes:
-            return False
-        self._buffer_bytes += size
-        return True
-
-    def reclaim_buffers(self, size: int) -> None:
-        """Makes room for a large request: takes back idle buffers, else ends the largest taker."""
-        for connection in self.connections:
-            connection.shrink()
-        if self._buffer_bytes + size > self.settings.queued_max_request_bytes:
-            largest = max(self.connections, key=lambda connection: connection.extra_bytes)
-            largest.close("half-received requests exceed queued.max.request.bytes")
-            largest.discard_input()
+        self.request_memory.forget(connection)
 
     # -- the cluster's changes
 

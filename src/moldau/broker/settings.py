@@ -64,8 +64,9 @@ class BrokerSettings:
     )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
-        1 << 30,
-        "The most memory that half-received requests may take over all connections.",
+        256 << 20,
+        "The most memory that requests take while they are received, over all connections. Who"
+        " finds none left is read from later; one request of any size always fits.",
         minimum=1 << 20,
     )
     connections_max_idle_ms: int = setting(

@@ -113,4 +113,4 @@ class Upkeep:
                 logger.info("closing connection from %s: idle for %.0f s", connection.peer, quiet)
                 connection.finish()
             elif quiet > _QUIET_MS / 1000:
-                connection.shrink()
+                connection.input.shrink()
