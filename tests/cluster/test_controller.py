@@ -28,6 +28,7 @@ class Defaults:
     topic_defaults: LogConfig = field(default_factory=LogConfig)
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 30
+    max_broker_partitions: int = 100_000
 
 
 @asynccontextmanager

@@ -48,6 +48,7 @@ class Settings:
     topic_defaults: LogConfig = field(default_factory=LogConfig)
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_seconds: int = 3600
+    max_broker_partitions: int = 100_000
 
 
 class Node:

@@ -3,10 +3,13 @@ from __future__ import annotations
 import errno
 import os
 import uuid
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from moldau.log import files
 from moldau.log.checkpoint import RECOVERY_POINTS, read_offsets
 from moldau.log.config import LogConfig
 from moldau.log.errors import FolderInUse, StorageError
@@ -237,3 +240,75 @@ def test_a_log_that_could_not_be_made_leaves_no_folder(
     assert not (tmp_path / "t-0").exists()
     make_log(store)
     store.close()
+
+
+# Closing many
+
+
+@pytest.fixture
+def syncs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the disk was asked to keep a file, and a whole file system."""
+    counts: Counter[str] = Counter()
+
+    def fsync(fd: int, call: Callable[[int], None] = os.fsync) -> None:
+        counts["file"] += 1
+        call(fd)
+
+    def syncfs(fd: int, call: Callable[[int], None] = files.sync_file_system) -> None:
+        counts["file system"] += 1
+        call(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr("moldau.log.store.sync_file_system", syncfs)
+    return counts
+
+
+MANY = 300
+
+
+def test_closing_logs_that_were_never_written_to_forces_none_to_disk(
+    tmp_path: Path, syncs: Counter[str]
+) -> None:
+    logs = open_store(tmp_path)
+    for index in range(MANY):
+        log = logs.create("t", index, TOPIC_ID)
+        # What becoming their leader does.
+        log.epochs.assign(3, log.log_end)
+    syncs.clear()
+    logs.close()
+    assert syncs["file"] < 20
+    again = open_store(tmp_path)
+    assert again.was_clean
+    assert len(again.logs) == MANY
+    again.close()
+
+
+@pytest.mark.skipif(not files.can_sync_file_systems(), reason="the system has no such call")
+def test_closing_many_logs_forces_the_file_system_to_disk_once(
+    tmp_path: Path, syncs: Counter[str]
+) -> None:
+    logs = open_store(tmp_path)
+    for index in range(MANY):
+        log = logs.create("t", index, TOPIC_ID)
+        put(log, batch_of(), epoch=5)
+    syncs.clear()
+    logs.close()
+    assert syncs["file"] < 20
+    assert syncs["file system"] == 1
+    again = open_store(tmp_path)
+    assert again.was_clean
+    for log in again.logs.values():
+        assert (log.log_end, log.flushed, log.epochs.entries) == (1, 1, [(5, 0)])
+    again.close()
+
+
+def test_an_epoch_file_that_a_crash_left_empty_is_rebuilt(tmp_path: Path) -> None:
+    logs = open_store(tmp_path)
+    log = logs.create("t", 0, TOPIC_ID)
+    for epoch in (2, 7):
+        put(log, batch_of(), epoch=epoch)
+    logs.close()
+    (tmp_path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"")
+    again = open_store(tmp_path)
+    assert again.logs["t", 0].epochs.entries == [(2, 0), (7, 1)]
+    again.close()

@@ -16,24 +16,24 @@ connection, and clients ask again.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.dispatch import dispatch, encoded
+from moldau.broker import dispatch
+from moldau.broker.dispatch import encoded
 from moldau.broker.handlers import Answer, api_versions, fetch, produce
 from moldau.broker.input import Input
 from moldau.broker.output import Output, send_unpaced
+from moldau.broker.record_checks import Checks, begin_checks, finish_checks
 from moldau.broker.response import LongPoll, Response
 from moldau.broker.turns import ROUND_S, SLICE_S
 from moldau.cluster.clock import now
 from moldau.wire.apis import Api
-from moldau.wire.headers import RequestHeader, read_request_header, response_frame
+from moldau.wire.headers import RequestHeader, read_request_header
 from moldau.wire.primitives import INT32, Endpoint, MalformedRequest
 
 if TYPE_CHECKING:
@@ -51,14 +51,16 @@ _WRITTEN_COUNTS = 4
 _BACKED_UP = 1
 _AWAITS_TURN = 2
 _AWAITS_MEMORY = 4
+_AWAITS_CHECKS = 8
 
 
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
     __slots__ = (
-        "_blocked", "_broker", "_closing", "_held", "_lease", "_local", "_loop", "_output",
-        "_responses", "_transport", "_unsent", "active_at", "client_id", "input", "peer",
+        "_blocked", "_broker", "_checks", "_closing", "_held", "_lease", "_loop", "_output",
+        "_responses", "_transport", "_unsent", "active_at", "client_id", "input", "local",
+        "peer",
         "receiving_since", "staged",
     )  # fmt: skip
 
@@ -72,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held = 0
         self._unsent = 0
         self._blocked = 0
+        self._checks: Checks | None = None
         self._closing = False
         self.staged: list[produce.ProduceResponse] = []
         self.client_id = ""
@@ -91,10 +94,10 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
             return
         own.setblocking(False)
-        self._local = own.getsockname()[:2]
+        self.local = own.getsockname()[:2]
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        if peer and peer[0] == self._local[0]:
+        if peer and peer[0] == self.local[0]:
             send_unpaced(own)
         self._output = Output(self._loop, own, self._drained, self._send_failed)
         if not self._broker.register(self):
@@ -199,15 +202,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self, reason: str) -> None:
         """Ends the connection at once and says why in the log, once for many that are alike."""
-        if self._broker.hangups.note(self._peer_host, reason):
+        if self._broker.hangups.note(self.peer_host, reason):
             logger.warning(
                 "closing connection from %s (client %r): %s", self.peer, self.client_id, reason
             )
         self.finish()
 
-    def _fail(self, error: Exception, what: str) -> None:
+    def fail(self, error: Exception, what: str) -> None:
         """Ends the connection because of a bug, whose stack is told once for many."""
-        if self._broker.hangups.note(self._peer_host, f"{what} failed: {error!r}"):
+        if self._broker.hangups.note(self.peer_host, f"{what} failed: {error!r}"):
             logger.error("%s from %s failed", what, self.peer, exc_info=error)
         self.finish()
 
@@ -217,12 +220,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     @property
-    def _peer_host(self) -> str:
+    def peer_host(self) -> str:
         return self.peer.rpartition(":")[0]
 
     @property
     def is_drained(self) -> bool:
-        """Whether no answer is under way."""
         return not self._responses and not self._output.backed_up
 
     def wind_down(self) -> None:
@@ -262,6 +264,8 @@ class Connection(asyncio.BufferedProtocol):
                     needed = 4 + size
                     break
                 self._handle(view[start + 4 : end])
+                if self._blocked & _AWAITS_CHECKS:
+                    break
                 start = end
                 if len(self._responses) >= _MOST_RESPONSES or self._held > _MOST_HELD:
                     self._pause()
@@ -271,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedRequest as reason:
             self.close(str(reason))
         except Exception as error:
-            self._fail(error, "a request")
+            self.fail(error, "a request")
             failed = True
         # What a failed request had staged lies in the buffer too, and must not be written later.
         if self.staged or failed:
@@ -291,6 +295,9 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing and not received.take_off(start, needed):
             self._block(_AWAITS_MEMORY)
             self._broker.request_memory.wait(self, self._loop)
+        if self._blocked & _AWAITS_CHECKS and not self._closing:
+            # Only now does the request lie where it stays until then.
+            self._broker.spawn(self._check_records())
 
     def _commit(self) -> None:
         staged, self.staged = self.staged, []
@@ -302,7 +309,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self.client_id:
             self.client_id = header.client_id(frame)
         if api == 0 and 3 <= version <= 13:
-            produce.handle(self._broker, self, header, frame)
+            checks, self._checks = self._checks, None
+            if checks is None and self._broker.checks_records:
+                checks, is_done = begin_checks(self._broker, header, frame)
+                if not is_done:
+                    self._block(_AWAITS_CHECKS)
+                    return
+            produce.handle(self._broker, self, header, frame, checks)
             return
         if self.staged:
             # Whoever writes and then reads on the same connection finds what it wrote.
@@ -310,35 +323,26 @@ class Connection(asyncio.BufferedProtocol):
         if api == 1 and 4 <= version <= 18:
             fetch.handle(self._broker, self, header, frame)
         elif api == Api.API_VERSIONS:
-            self._answer(header, api_versions.answer(header, frame))
+            self.answer(header, api_versions.answer(header, frame))
         else:
-            self._handle_other(header, frame)
+            dispatch.handle(self._broker, self, header, frame)
 
-    def _handle_other(self, header: RequestHeader, frame: memoryview) -> None:
-        raw = bytes(frame[header.body :])
-        client_id = header.client_id(frame)
-        answer = dispatch(self._broker, header, client_id, raw, self._local, self._peer_host)
-        if inspect.isawaitable(answer):
-            response = Response(self)
-            self.reserve(response, len(raw))
-            self._broker.spawn(self._answer_later(header, response, answer))
-        else:
-            self._answer(header, answer)
-
-    async def _answer_later(
-        self, header: RequestHeader, response: Response, answer: Awaitable[Answer]
-    ) -> None:
+    async def _check_records(self) -> None:
+        """Looks into the records of the request at the front, and then goes on with it."""
+        (size,) = INT32.unpack_from(self.input.view)
+        frame = self.input.view[4 : 4 + size]
         try:
-            body = encoded(header, await answer)
+            checks, _ = begin_checks(self._broker, read_request_header(frame), frame)
+            await finish_checks(checks, self._broker.lookups)
         except Exception as error:
-            self._fail(error, Api(header.api).name)
+            self.fail(error, "a check of records")
             return
-        frame = response_frame(header.api, header.version, header.correlation_id, body)
-        self.respond(response, [frame])
+        self._checks = checks
+        self._unblock(_AWAITS_CHECKS)
 
-    def _answer(self, header: RequestHeader, answer: Answer) -> None:
-        body = encoded(header, answer)
-        frame = response_frame(header.api, header.version, header.correlation_id, body)
+    def answer(self, header: RequestHeader, answer: Answer) -> None:
+        """Gives the answer to the request at hand."""
+        frame = encoded(header, answer)
         if self._responses:
             response = Response(self)
             response.parts = [frame]

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from moldau.broker.handlers import HANDLERS, Answer, Request
+from moldau.broker.response import Response
 from moldau.wire.apis import VERSIONS, Api
-from moldau.wire.headers import RequestHeader
+from moldau.wire.headers import RequestHeader, response_frame
 from moldau.wire.messages import decode_request, encode_response
 from moldau.wire.primitives import MalformedRequest
 
 if TYPE_CHECKING:
+    from moldau.broker.connection import Connection
     from moldau.broker.server import Broker
 
 
-def dispatch(
-    broker: Broker,
-    header: RequestHeader,
-    client_id: str,
-    raw: bytes,
-    local: tuple[str, int],
-    peer_host: str,
-) -> Answer | Awaitable[Answer]:
-    """The answer of whoever handles the API; MalformedRequest where nobody does."""
+def handle(
+    broker: Broker, connection: Connection, header: RequestHeader, frame: memoryview
+) -> None:
+    """Has the request answered, now or later; MalformedRequest where nobody handles its API."""
     api, version = header.api, header.version
     handler = HANDLERS.get(api)
     if handler is None and api not in (Api.PRODUCE, Api.FETCH):
@@ -31,12 +29,33 @@ def dispatch(
     versions = VERSIONS[Api(api)]
     if handler is None or not versions.first <= version <= versions.last:
         raise MalformedRequest(f"{Api(api).name} has no version {version} here")
+    raw = bytes(frame[header.body :])
     body = decode_request(api, version, memoryview(raw))
-    return handler(broker, Request(api, version, client_id, body, raw, *local, peer_host))
+    client_id = header.client_id(frame)
+    host, port = connection.local
+    peer_host = connection.peer_host
+    answer = handler(broker, Request(api, version, client_id, body, raw, host, port, peer_host))
+    if inspect.isawaitable(answer):
+        response = Response(connection)
+        connection.reserve(response, len(raw))
+        broker.spawn(_answer_later(connection, header, response, answer))
+    else:
+        connection.answer(header, answer)
+
+
+async def _answer_later(
+    connection: Connection, header: RequestHeader, response: Response, answer: Awaitable[Answer]
+) -> None:
+    try:
+        frame = encoded(header, await answer)
+    except Exception as error:
+        connection.fail(error, Api(header.api).name)
+        return
+    connection.respond(response, [frame])
 
 
 def encoded(header: RequestHeader, answer: Answer) -> bytes:
-    """The body of an answer."""
+    """A whole answer as it is sent."""
     if isinstance(answer, dict):
-        return encode_response(header.api, header.version, answer)
-    return answer
+        answer = encode_response(header.api, header.version, answer)
+    return response_frame(header.api, header.version, header.correlation_id, answer)

@@ -7,8 +7,9 @@ copied from a smaller buffer to a larger one but what the busy buffer held. Even
 
 from __future__ import annotations
 
-import mmap
 from typing import TYPE_CHECKING
+
+from moldau.records.scratch import Scratch, scratch
 
 if TYPE_CHECKING:
     from moldau.broker.request_memory import RequestMemory
@@ -19,8 +20,6 @@ SMALL = 16 << 10
 BUSY = 2 << 20
 # The most that one receive takes of a large request.
 _RECEIVE = 1 << 20
-# Giving back memory takes the kernel a while: it goes page by page.
-_GIVE_BACK = 4 << 20
 
 
 class Input:
@@ -30,7 +29,7 @@ class Input:
 
     def __init__(self, memory: RequestMemory) -> None:
         self._memory = memory
-        self._buffer: bytearray | mmap.mmap = bytearray(SMALL)
+        self._buffer: Scratch = bytearray(SMALL)
         self.view = memoryview(self._buffer)
         self.filled = 0
         # The size of the unfinished frame, where that is known.
@@ -94,22 +93,12 @@ class Input:
         memory = self._memory
         if not memory.take(capacity - SMALL, self.extra):
             return False
-        buffer: bytearray | mmap.mmap
-        # Pages of a mapping cost nothing before they are written to; a bytearray is zeroed at once.
-        buffer = bytearray(capacity) if capacity <= BUSY else mmap.mmap(-1, capacity)
+        # Only what is lasting is worth having all its pages at once.
+        buffer = bytearray(capacity) if capacity <= BUSY else scratch(capacity)
         view = memoryview(buffer)
         view[: self.filled] = self.view[: self.filled]
         self.awaited = self.needed
         old, self._buffer, self.view = self._buffer, buffer, view
-        if isinstance(old, mmap.mmap):
+        if len(old) > BUSY:
             memory.dispose(old)
         return True
-
-
-def give_back(mapping: mmap.mmap, position: int) -> int:
-    """Gives back a piece of a mapping that nobody reads any more; the position after it."""
-    size = min(_GIVE_BACK, len(mapping) - position)
-    # Nothing but a hint, and its absence costs no more than time.
-    if hasattr(mapping, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
-        mapping.madvise(mmap.MADV_DONTNEED, position, size)
-    return position + size

@@ -12,6 +12,7 @@ from moldau.broker.replication.in_sync import InSync
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
+from moldau.log.record_check import RecordCheck
 from moldau.wire.errors import Error
 
 if TYPE_CHECKING:
@@ -192,9 +193,11 @@ class Partition:
 
     # Writing
 
-    def append(self, batch: memoryview, now_ms: int) -> tuple[int, int]:
+    def append(
+        self, batch: memoryview, now_ms: int, check: RecordCheck | None = None
+    ) -> tuple[int, int]:
         """Stages a producer's batch; see `Log.append`."""
-        result = self.log.append(batch, self.leader_epoch, now_ms)
+        result = self.log.append(batch, self.leader_epoch, now_ms, check=check)
         if not self._is_dirty:
             self._is_dirty = True
             self._dirty.append(self)

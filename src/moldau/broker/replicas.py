@@ -1,10 +1,18 @@
-"""The replicas that this broker holds, kept in line with what the cluster decided."""
+"""The replicas that this broker holds, kept in line with what the cluster decided.
+
+A role is taken and left at once. Logs of new partitions are made, and those of deleted ones moved
+out of the way, a few at a time, so that a topic of thousands does not hold the loop. Until a log is
+there this broker does not lead its partition, and clients ask again.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from moldau.broker.groups.topic import OFFSETS_TOPIC
 from moldau.broker.partition import Partition
@@ -19,7 +27,7 @@ from moldau.cluster.changes import (
     TopicCreated,
     TopicDeleted,
 )
-from moldau.cluster.topics import Topic
+from moldau.cluster.topics import INTERNAL_TOPICS, Topic
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 
@@ -27,6 +35,9 @@ if TYPE_CHECKING:
     from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.broker")
+
+# How many logs are made or moved before the loop serves others again.
+LOGS_AT_A_TIME = 50
 
 
 class Replicas:
@@ -40,6 +51,14 @@ class Replicas:
         self._fenced = False
         # Topics of which the disk refused a partition.
         self._incomplete: set[str] = set()
+        # No index of a topic that is held here is as high.
+        self._widths: dict[str, int] = {}
+        self._to_open: deque[tuple[str, UUID, int]] = deque()
+        self._to_delete: dict[tuple[str, int], None] = {}
+        # What was parsed last, with which defaults, and the settings that came of it.
+        self._parsed: tuple[Mapping[str, str], LogConfig, LogConfig] | None = None
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
 
     @property
     def is_fenced(self) -> bool:
@@ -64,13 +83,24 @@ class Replicas:
                 logs.set_aside(name, index)
 
     def take_up_all(self) -> None:
+        """Holds everything that is this broker's, before anybody is served."""
         for topic in self._broker.state.topics.values():
-            self.take_up(topic)
+            self._enter(topic)
+        self._open_some(len(self._to_open))
 
-    def take_up(self, topic: Topic, indexes: Iterable[int] | None = None) -> None:
-        """Holds the partitions of a topic that are this broker's, in the roles they have now."""
+    def take_up(self, topic: Topic, indexes: Iterable[int]) -> None:
+        """Holds these partitions of a topic, where they are this broker's."""
+        self._enter(topic, indexes)
+        self._open_some()
+
+    async def caught_up(self) -> None:
+        """Returns when every log is there that should be by now."""
+        await self._is_idle.wait()
+
+    def _enter(self, topic: Topic, indexes: Iterable[int] | None = None) -> None:
+        """Gives the partitions of a topic that are held here the roles that they have now, and
+        enters those that should be."""
         broker = self._broker
-        config: LogConfig | None = None
         for index in range(len(topic.partitions)) if indexes is None else indexes:
             state = topic.partitions[index]
             partition = broker.partitions.get((topic.name, index))
@@ -78,25 +108,66 @@ class Replicas:
                 if partition is not None:
                     logger.info("%s-%d has moved to other brokers", topic.name, index)
                     self._let_go(partition)
-                continue
-            if partition is None:
-                if config is None:
-                    config = LogConfig.parse(topic.configs, broker.settings.topic_defaults)
-                try:
-                    partition = self._open(topic, index, config)
-                except StorageError as error:
-                    self._incomplete.add(topic.name)
-                    logger.error("%s-%d cannot be served yet: %s", topic.name, index, error)
-                    continue
-            if not self._fenced:
+            elif partition is None:
+                self._to_open.append((topic.name, topic.id, index))
+            elif not self._fenced:
                 partition.become(state)
                 self._role_changed(partition)
+
+    # Logs, a few at a time
+
+    def _open_some(self, most: int = LOGS_AT_A_TIME) -> None:
+        """Opens the partitions that were entered; those beyond `most` when others were served."""
+        for _ in range(min(most, len(self._to_open))):
+            self._open_next()
+        if (self._to_open or self._to_delete) and self._is_idle.is_set():
+            self._is_idle.clear()
+            self._broker.spawn(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        try:
+            while self._to_open or self._to_delete:
+                await asyncio.sleep(0)
+                for _ in range(min(LOGS_AT_A_TIME, len(self._to_open))):
+                    self._open_next()
+                for key in list(self._to_delete)[:LOGS_AT_A_TIME]:
+                    self._delete_log(key)
+        finally:
+            self._is_idle.set()
+
+    def _open_next(self) -> None:
+        """Opens a partition in the role that it has now, if it is still to be held here."""
+        broker = self._broker
+        name, topic_id, index = self._to_open.popleft()
+        topic = broker.state.topics.get(name)
+        if topic is None or topic.id != topic_id or index >= len(topic.partitions):
+            return
+        state = topic.partitions[index]
+        if broker.id not in state.replicas or (name, index) in broker.partitions:
+            return
+        try:
+            partition = self._open(topic, index)
+        except StorageError as error:
+            self._incomplete.add(name)
+            logger.error("%s-%d cannot be served yet: %s", name, index, error)
+            return
+        if not self._fenced:
+            partition.become(state)
+            self._role_changed(partition)
+
+    def _delete_log(self, key: tuple[str, int]) -> None:
+        del self._to_delete[key]
+        try:
+            self._broker.logs.delete(*key)
+        except StorageError as error:
+            logger.error("%s-%d could not be deleted: %s", *key, error)
 
     def complete(self) -> None:
         """Tries again to hold the partitions that the disk refused before."""
         names, self._incomplete = self._incomplete, set()
         for name in names & self._broker.state.topics.keys():
-            self.take_up(self._broker.state.topics[name])
+            self._enter(self._broker.state.topics[name])
+        self._open_some()
 
     def fence(self, fenced: bool) -> None:
         """Leads nothing from now on; or leads again what the state says."""
@@ -115,12 +186,12 @@ class Replicas:
         for change in changes:
             match change:
                 case TopicCreated(topic):
-                    self.take_up(topic)
+                    self._enter(topic)
                 case PartitionsAdded(name, first, added):
-                    self.take_up(broker.state.topics[name], range(first, first + len(added)))
+                    self._enter(broker.state.topics[name], range(first, first + len(added)))
                 case PartitionsChanged(name, partitions):
                     if name in broker.state.topics:
-                        self.take_up(broker.state.topics[name], partitions)
+                        self._enter(broker.state.topics[name], partitions)
                 case TopicDeleted(name, _):
                     self._delete(name)
                 case TopicConfigured(name):
@@ -132,28 +203,49 @@ class Replicas:
                     broker.repairs.look_again()
                 case _:
                     pass
+        self._open_some()
 
     def configure(self, name: str) -> None:
         """Takes a topic's settings as they are from now on."""
-        broker = self._broker
-        topic = broker.state.topics.get(name)
+        topic = self._broker.state.topics.get(name)
         if topic is None:
             return
-        config = LogConfig.parse(topic.configs, broker.settings.topic_defaults)
+        config = self._config_of(topic)
+        self._note_checks(topic, config)
         for index in range(len(topic.partitions)):
-            partition = broker.partitions.get((name, index))
+            partition = self._broker.partitions.get((name, index))
             if partition is not None:
                 partition.configure(config)
 
-    def _open(self, topic: Topic, index: int, config: LogConfig) -> Partition:
+    def _config_of(self, topic: Topic) -> LogConfig:
+        """The settings of a topic's logs, parsed once for all that are opened in a row."""
+        defaults = self._broker.settings.topic_defaults
+        parsed = self._parsed
+        if parsed is None or parsed[0] is not topic.configs or parsed[1] is not defaults:
+            config = LogConfig.parse(topic.configs, defaults) if topic.configs else defaults
+            parsed = self._parsed = (topic.configs, defaults, config)
+        return parsed[2]
+
+    def _note_checks(self, topic: Topic, config: LogConfig) -> None:
+        if config.looks_into_records and topic.name not in INTERNAL_TOPICS:
+            self._broker.checks_records = True
+
+    def _open(self, topic: Topic, index: int) -> Partition:
         broker = self._broker
-        log = broker.logs.logs.get((topic.name, index))
+        key = topic.name, index
+        if key in self._to_delete:
+            # It was here before, as another topic's or as one that had moved away.
+            self._delete_log(key)
+        log = broker.logs.logs.get(key)
+        config = self._config_of(topic)
         if log is None:
             log = broker.logs.create(topic.name, index, topic.id, config)
         log.config = config
         log.on_failure = broker.repairs.on_failure
+        self._note_checks(topic, config)
         partition = broker.new_partition(topic, index, log)
-        broker.partitions[topic.name, index] = partition
+        broker.partitions[key] = partition
+        self._widths[topic.name] = max(index + 1, self._widths.get(topic.name, 0))
         return partition
 
     def _role_changed(self, partition: Partition) -> None:
@@ -175,9 +267,11 @@ class Replicas:
 
     def _let_go(self, partition: Partition) -> None:
         self.drop(partition)
-        self._broker.logs.delete(partition.topic, partition.index)
+        self._to_delete[partition.topic, partition.index] = None
 
     def _delete(self, name: str) -> None:
-        for key in [key for key in self._broker.partitions if key[0] == name]:
-            self._let_go(self._broker.partitions[key])
+        for index in range(self._widths.pop(name, 0)):
+            partition = self._broker.partitions.get((name, index))
+            if partition is not None:
+                self._let_go(partition)
         self._broker.groups.topic_deleted(name)

@@ -14,11 +14,11 @@ slowest sender is closed. Event loop only.
 from __future__ import annotations
 
 import asyncio
-import mmap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from moldau.broker.input import BUSY, give_back
+from moldau.broker.input import BUSY
+from moldau.records.scratch import Scratch, give_back
 
 if TYPE_CHECKING:
     from moldau.broker.connection import Connection
@@ -143,9 +143,9 @@ class RequestMemory:
 
     # -- large buffers that are done with
 
-    def dispose(self, mapping: mmap.mmap, position: int = 0) -> None:
-        """Gives a mapping back to the system in pieces, since it may hold 100 MB."""
+    def dispose(self, buffer: Scratch, position: int = 0) -> None:
+        """Gives a buffer back to the system in pieces, since it may hold 100 MB."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        if position < len(mapping):
-            self._loop.call_soon(self.dispose, mapping, give_back(mapping, position))
+        if position < len(buffer):
+            self._loop.call_soon(self.dispose, buffer, give_back(buffer, position))

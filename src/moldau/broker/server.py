@@ -70,8 +70,10 @@ class Broker:
         self._on_progress = on_progress
         # What the process has descriptors for, whatever max.connections says.
         self._most_connections = most_connections
-        # A lookup by time may have to decompress, so only a few run at once.
+        # A lookup by time or a check of records may decompress 128 MB, so only a few run at once.
         self.lookups = asyncio.Semaphore(2)
+        # Whether any topic has had its records looked into; most brokers have none.
+        self.checks_records = False
         self.id = settings.node_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)

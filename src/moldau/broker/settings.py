@@ -84,6 +84,15 @@ class BrokerSettings:
         maximum=INT_MAX,
         dynamic=True,
     )
+    max_broker_partitions: int = setting(
+        "max.broker.partitions",
+        200_000,
+        "How many partitions one broker may hold, replicas included; no topic that would take a"
+        " broker beyond is created (KIP-578). The controller's own setting counts.",
+        minimum=1,
+        maximum=INT_MAX,
+        dynamic=True,
+    )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes",
         55 << 20,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -45,6 +46,22 @@ def check_room(partitions: int, room: int) -> None:
             "Excessively large number of partitions per request:"
             f" at most {MAX_PARTITIONS_PER_REQUEST} can be created at once.",
         )
+
+
+def check_brokers_have_room(
+    partitions: Partitions, counts: Counter[int], max_broker_partitions: int
+) -> None:
+    """Refuse what would give a broker more replicas than it may hold; else count them in."""
+    added = Counter(broker for partition in partitions for broker in partition.replicas)
+    for broker, count in added.items():
+        if counts[broker] + count > max_broker_partitions:
+            raise ClusterError(
+                Error.POLICY_VIOLATION,
+                f"Broker {broker} has {counts[broker]} partitions and would get {count} more, but"
+                f" max.broker.partitions is {max_broker_partitions}. Delete topics that nobody"
+                " needs, add brokers, or raise that setting.",
+            )
+    counts += added
 
 
 def assigned_partitions(request: NewTopic, brokers: Brokers) -> Partitions:

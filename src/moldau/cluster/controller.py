@@ -159,7 +159,8 @@ class Controller:
     ) -> list[Outcome]:
         """Give each topic more partitions; the outcome is the topic as it then is."""
         async with self._names_held.hold(collision_key(request.name) for request in requests):
-            outcomes = await self._outcomes(Growth(requests).decide, len(requests), validate_only)
+            growth = Growth(requests, self.defaults)
+            outcomes = await self._outcomes(growth.decide, len(requests), validate_only)
         if validate_only:
             return outcomes
         return [

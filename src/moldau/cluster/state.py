@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 import msgspec
@@ -51,6 +52,8 @@ class ClusterState:
         self.broker_configs: dict[int | None, dict[str, str]] = {}
         self.next_producer_id = 0
         self.deleted: set[UUID] = set()
+        # How many replicas each broker is to hold.
+        self.replica_counts: Counter[int] = Counter()
         self._names_by_collision_key: dict[str, str] = {}
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
@@ -124,10 +127,17 @@ class ClusterState:
         self.topics[topic.name] = topic
         self.topics_by_id[topic.id] = topic
 
+    def _count(self, partitions: Iterable[PartitionState], by: int) -> None:
+        counts = self.replica_counts
+        for partition in partitions:
+            for broker in partition.replicas:
+                counts[broker] += by
+
     def _create(self, topic: Topic) -> None:
         if topic.name in self.topics or topic.id in self.topics_by_id:
             raise ImpossibleChange(f"topic '{topic.name}' exists already")
         self._put(topic)
+        self._count(topic.partitions, 1)
         self._names_by_collision_key[collision_key(topic.name)] = topic.name
 
     def _delete(self, name: str, id: UUID) -> None:
@@ -137,6 +147,7 @@ class ClusterState:
             if topic.id != id:
                 raise ImpossibleChange(f"topic '{name}' has the id {topic.id}, not {id}")
             del self.topics[name], self.topics_by_id[id]
+            self._count(topic.partitions, -1)
             self._names_by_collision_key.pop(collision_key(name), None)
         self.deleted.add(id)
 
@@ -147,6 +158,7 @@ class ClusterState:
                 f"topic '{name}' has {len(topic.partitions)} partitions; {first} is not the next"
             )
         self._put(msgspec.structs.replace(topic, partitions=topic.partitions + added))
+        self._count(added, 1)
 
     def _change_partitions(self, name: str, changed: dict[int, PartitionState]) -> None:
         topic = self._known(name)
@@ -155,6 +167,8 @@ class ClusterState:
             if not 0 <= index < len(partitions):
                 raise ImpossibleChange(f"topic '{name}' has no partition {index}")
             partitions[index] = partition
+        self._count([topic.partitions[index] for index in changed], -1)
+        self._count(changed.values(), 1)
         self._put(msgspec.structs.replace(topic, partitions=tuple(partitions)))
 
     def _restart_leaders(self, broker: int) -> None:

@@ -18,6 +18,7 @@ from moldau.cluster.assignment import (
     NewTopic,
     additional_partitions,
     assigned_partitions,
+    check_brokers_have_room,
     check_counts,
     check_room,
     placed_partitions,
@@ -26,6 +27,7 @@ from moldau.cluster.changes import AnyChange, PartitionsAdded, TopicCreated, Top
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state import ClusterState
 from moldau.cluster.topics import (
+    INTERNAL_TOPICS,
     InvalidTopicName,
     PartitionState,
     Topic,
@@ -60,6 +62,9 @@ class TopicDefaults(Protocol):
     @property
     def topic_defaults(self) -> LogConfig: ...
 
+    @property
+    def max_broker_partitions(self) -> int: ...
+
 
 class Creation:
     """Creates each topic unless it exists. `place` gives the position of the first leader."""
@@ -81,6 +86,7 @@ class Creation:
         decided = Decided([], [])
         taken: dict[str, str] = {}
         room = MAX_PARTITIONS_PER_REQUEST
+        counts = state.replica_counts.copy()
         for request in self._requests:
             existing = state.topics.get(request.name)
             if existing is not None and existing.id == self._ids.get(request.name):
@@ -88,6 +94,9 @@ class Creation:
                 continue
             try:
                 topic = self._new_topic(state, request, taken, room)
+                if topic.name not in INTERNAL_TOPICS:
+                    most = self._defaults.max_broker_partitions
+                    check_brokers_have_room(topic.partitions, counts, most)
             except ClusterError as error:
                 decided.outcomes.append(error)
                 continue
@@ -149,14 +158,16 @@ class Creation:
 class Growth:
     """Gives each topic more partitions."""
 
-    def __init__(self, requests: Sequence[NewPartitions]) -> None:
+    def __init__(self, requests: Sequence[NewPartitions], defaults: TopicDefaults) -> None:
         self._requests = requests
+        self._defaults = defaults
         self._tried: dict[str, UUID] = {}
 
     def decide(self, state: ClusterState) -> Decided:
         decided = Decided([], [])
         room = MAX_PARTITIONS_PER_REQUEST
         grown: set[str] = set()
+        counts = state.replica_counts.copy()
         for request in self._requests:
             try:
                 topic = state.topics.get(request.name)
@@ -168,6 +179,8 @@ class Growth:
                 done = len(topic.partitions) == request.total
                 if not done or self._tried.get(topic.name) != topic.id:
                     added = additional_partitions(topic, request, state.brokers, room)
+                    most = self._defaults.max_broker_partitions
+                    check_brokers_have_room(added, counts, most)
                     room -= len(added)
                     self._tried[topic.name] = topic.id
                     first = len(topic.partitions)

@@ -6,7 +6,6 @@ import struct
 
 from crc32c import crc32c
 
-from moldau.log.config import LogConfig
 from moldau.log.errors import InvalidTimestamp
 from moldau.records.batch import (
     APPEND_TIME_BIT,
@@ -17,15 +16,11 @@ from moldau.records.batch import (
     HEADER_SIZE,
     MAGIC,
     NO_TIMESTAMP,
-    BatchTooLarge,
     CorruptBatch,
     InvalidRecord,
-    InvalidRecords,
     NotOneBatch,
-    read_header,
 )
 from moldau.records.compression import Codec
-from moldau.records.record import MAX_DECOMPRESSED, recompress, records_of
 
 _CRC = struct.Struct(">I")
 _ATTRIBUTES_LOW_BYTE = 22
@@ -33,9 +28,6 @@ _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_POSITION = 35
 _MAX_CODEC = max(Codec)
 _OLD_MAGICS = (0, 1)
-# A small compressed batch may hold millions of records; an answer that named them all would be
-# many times its size.
-_MOST_NAMED = 10_000
 
 
 def wrong_length(claimed: int, size: int) -> NotOneBatch | CorruptBatch:
@@ -80,42 +72,6 @@ def check_timestamps(base_timestamp: int, max_timestamp: int, earliest: int, lat
     for timestamp in (base_timestamp, max_timestamp):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             raise InvalidTimestamp(timestamp, f"is outside of [{earliest}, {latest}]")
-
-
-def inspect(batch: memoryview, attributes: int, config: LogConfig) -> memoryview | bytearray:
-    """The batch as the topic wants it: every record with a key where it is compacted, and under
-    the topic's codec."""
-    if config.compacts:
-        _check_keys(batch)
-    name = config.compression_type
-    if name == "producer":
-        return batch
-    codec = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
-    if attributes & CODEC_MASK == codec:
-        return batch
-    level = {
-        Codec.GZIP: config.compression_gzip_level,
-        Codec.LZ4: config.compression_lz4_level,
-        Codec.ZSTD: config.compression_zstd_level,
-    }.get(codec)
-    out = recompress(batch, read_header(batch), codec, level, MAX_DECOMPRESSED)
-    if len(out) > config.max_message_bytes:
-        raise BatchTooLarge(len(out), config.max_message_bytes, "recompressed batch")
-    return out
-
-
-def _check_keys(batch: memoryview) -> None:
-    """InvalidRecords, with the records that lack a key, unless all have one."""
-    total, without = 0, []
-    for total, record in enumerate(records_of(batch), 1):
-        if record.key is None:
-            without.append(total - 1)
-    if without:
-        reason = "a compacted topic takes no record without a key"
-        raise InvalidRecords(
-            f"{reason}: {len(without)} of {total} have none",
-            [(index, reason) for index in without[:_MOST_NAMED]],
-        )
 
 
 def set_append_time(batch: memoryview | bytearray, now_ms: int) -> None:

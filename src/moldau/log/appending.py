@@ -12,7 +12,6 @@ from moldau.log import lookup
 from moldau.log.acceptance import (
     check_attributes,
     check_timestamps,
-    inspect,
     set_append_time,
     wrong_length,
     wrong_magic,
@@ -20,6 +19,7 @@ from moldau.log.acceptance import (
 from moldau.log.errors import StorageError, UnexpectedOffset
 from moldau.log.files import OpenFile
 from moldau.log.index_file import TAIL_BYTES
+from moldau.log.record_check import RecordCheck
 from moldau.log.segment import MAX_RELATIVE_OFFSET, Segment
 from moldau.log.state import LogState
 from moldau.records.batch import (
@@ -57,7 +57,13 @@ class AppendingLog(LogState):
     __slots__ = ()
 
     def append(
-        self, batch: memoryview, leader_epoch: int, now_ms: int, *, from_client: bool = True
+        self,
+        batch: memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        from_client: bool = True,
+        check: RecordCheck | None = None,
     ) -> tuple[int, int]:
         """Stage exactly one batch as the leader; returns (base offset, append time or -1).
 
@@ -65,7 +71,8 @@ class AppendingLog(LogState):
         timestamp and CRC too where the topic uses append time), and the buffer must stay as it is
         until `commit`. A batch that repeats one of the producer's last five is not written again;
         its first offset is returned. What a coordinator writes (`from_client=False`) may be a
-        control batch, and its sequence is not checked.
+        control batch, and its sequence is not checked. A `check` of its records that has been done
+        already is not done again.
 
         Raises CorruptBatch, InvalidRecord, BatchTooLarge, InvalidTimestamp, InvalidProducerEpoch,
         OutOfOrderSequence, InvalidTransactionState, CoordinatorFenced; StorageError when a new
@@ -129,7 +136,7 @@ class AppendingLog(LogState):
 
         staged: memoryview | bytearray = batch
         if self._inspect and not attributes & CONTROL_BIT:
-            staged = inspect(batch, attributes, self._config)
+            staged = (check or RecordCheck(batch, self._config)).finish()
             size = len(staged)
             length = size - PREFIX_SIZE
         if append_time >= 0:

@@ -224,6 +224,11 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def looks_into_records(self) -> bool:
+        """Whether batches are decoded before they are written."""
+        return self.compacts or self.compression_type != "producer"
+
+    @property
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
 

@@ -11,6 +11,7 @@ from moldau.log.errors import CorruptFile
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+SAVED = 2**63 - 1
 
 
 class LeaderEpochs:
@@ -21,15 +22,21 @@ class LeaderEpochs:
     batches after the recovery point.
     """
 
-    __slots__ = ("_epochs", "_starts", "dirty", "latest")
+    __slots__ = ("_epochs", "_starts", "latest", "unsaved_from")
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = UNDEFINED_EPOCH
+        # The lowest offset about which the file does not say the same.
+        self.unsaved_from = SAVED
         for epoch, start in entries or ():
             self.assign(epoch, start)
-        self.dirty = False
+        self.unsaved_from = SAVED
+
+    @property
+    def dirty(self) -> bool:
+        return self.unsaved_from != SAVED
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -46,13 +53,14 @@ class LeaderEpochs:
         epochs, starts = self._epochs, self._starts
         if epochs and epochs[-1] == epoch and starts[-1] <= start:
             return
+        lowest = start
         while epochs and (epochs[-1] >= epoch or starts[-1] >= start):
             epochs.pop()
-            starts.pop()
+            lowest = min(lowest, starts.pop())
         epochs.append(epoch)
         starts.append(start)
         self.latest = epoch
-        self.dirty = True
+        self.unsaved_from = min(self.unsaved_from, lowest)
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """(largest epoch not above `epoch`, where it ended), as OffsetForLeaderEpoch answers.
@@ -79,9 +87,9 @@ class LeaderEpochs:
         """Forget epochs that began at `log_end` or later."""
         keep = bisect_left(self._starts, log_end)
         if keep < len(self._starts):
+            self.unsaved_from = min(self.unsaved_from, self._starts[keep])
             del self._epochs[keep:], self._starts[keep:]
             self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
-            self.dirty = True
 
     def truncate_start(self, log_start: int) -> None:
         """Forget epochs that ended before `log_start`; the one that wrote it begins there now."""
@@ -89,7 +97,7 @@ class LeaderEpochs:
         if number and (number > 1 or self._starts[0] != log_start):
             del self._epochs[: number - 1], self._starts[: number - 1]
             self._starts[0] = log_start
-            self.dirty = True
+            self.unsaved_from = 0
 
     def encode(self) -> bytes:
         return encode_entries(f"{epoch} {start}" for epoch, start in self.entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import logging
 import os
@@ -166,6 +167,21 @@ def sync_folder(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def can_sync_file_systems() -> bool:
+    """Whether the system can force one whole file system to disk: Linux does."""
+    return hasattr(ctypes.CDLL(None), "syncfs")
+
+
+def sync_file_system(fd: int) -> None:
+    """Force everything on the file system of `fd` to disk.
+
+    OSError also for what the system failed to write earlier, since `fd` was opened.
+    """
+    if ctypes.CDLL(None, use_errno=True).syncfs(fd):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def remove_file(path: str) -> None:

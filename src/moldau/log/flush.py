@@ -60,6 +60,22 @@ class Flush:
             self._files.clear()
         self._is_done = True
 
+    def write(self) -> None:
+        """Any thread. As `run`, but leaves it to the caller to force the file system to disk.
+
+        A crash before that may leave small files empty, which loading takes for missing.
+        """
+        at = self._folder
+        try:
+            for path, content in self._replacements:
+                at = path
+                replace_file(path, content, sync=False)
+        except OSError as error:
+            raise StorageError.of(at, error) from error
+        finally:
+            self._files.clear()
+        self._is_done = True
+
     def done(self) -> None:
         """Event loop only: note that it is on disk, or that it has to be tried again."""
         self._finish(self._is_done)

@@ -7,6 +7,7 @@ from functools import partial
 
 from moldau.log.appending import AppendingLog
 from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
+from moldau.log.epochs import SAVED
 from moldau.log.errors import StorageError
 from moldau.log.flush import Flush
 from moldau.log.properties import PARTITION_METADATA, encode_topic_id
@@ -32,7 +33,8 @@ class FlushingLog(AppendingLog):
         # A cut must reach the disk too, or what was cut off comes back after a power failure.
         is_cut = self._truncations != self._truncations_synced
         if target <= self.flushed and not is_cut:
-            is_changed = self._active is not None or self.epochs.dirty
+            # An epoch in which nothing was written is forgotten by the next start.
+            is_changed = self._active is not None or self.epochs.unsaved_from < target
             if not closing or not (is_changed or self._wants_snapshot(target, closing)):
                 return None
         files = []
@@ -46,7 +48,7 @@ class FlushingLog(AppendingLog):
         replacements = []
         if self.epochs.dirty:
             replacements.append((f"{self.folder}/{EPOCHS_FILE}", self.epochs.encode()))
-            self.epochs.dirty = False
+            self.epochs.unsaved_from = SAVED
         folders = []
         if self._files_synced < 0:
             # Whose log this is was not forced to disk when it was made, nor its folder.
@@ -75,7 +77,7 @@ class FlushingLog(AppendingLog):
 
     def _flush_done(self, target: int, truncations: int, succeeded: bool) -> None:
         if not succeeded:
-            self.epochs.dirty = True
+            self.epochs.unsaved_from = 0
             self._files_synced = -1
             return
         self._truncations_synced = truncations
@@ -90,17 +92,22 @@ class FlushingLog(AppendingLog):
 
         Blocks.
         """
-        if self.offline is None:
-            self.commit()
-            if self._active is not None and self._active.size:
-                self._active.seal()
-            flush = self.prepare_flush(closing=True)
-            if flush is not None:
-                try:
-                    flush.run()
-                finally:
-                    flush.done()
+        flush = self.prepare_close()
+        if flush is not None:
+            try:
+                flush.run()
+            finally:
+                flush.done()
         self.abandon()
+
+    def prepare_close(self) -> Flush | None:
+        """Write what is staged; what is left to flush before the log can be let go of."""
+        if self.offline is not None:
+            return None
+        self.commit()
+        if self._active is not None and self._active.size:
+            self._active.seal()
+        return self.prepare_flush(closing=True)
 
     def fail(self, error: StorageError) -> None:
         """What the log holds cannot be trusted any more: offline from now on, and told."""

@@ -179,7 +179,11 @@ def _load_epochs(folder: str, names: list[str], segments: list[Segment]) -> Lead
         return LeaderEpochs()
     path = f"{folder}/{EPOCHS_FILE}"
     try:
-        return LeaderEpochs.decode(read_small(path) or b"", path)
+        content = read_small(path)
+        if not content:
+            # A crash came between writing it and forcing it to disk.
+            raise CorruptFile(path, "it is empty")
+        return LeaderEpochs.decode(content, path)
     except CorruptFile as error:
         logger.warning("rebuilding leader epochs: %s", error)
     epochs = LeaderEpochs()

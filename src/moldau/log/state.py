@@ -106,7 +106,7 @@ class LogState:
         self._append_time = config.uses_append_time
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._after_max_ms = config.message_timestamp_after_max_ms
-        self._inspect = config.compacts or config.compression_type != "producer"
+        self._inspect = config.looks_into_records
         for segment in self._segments:
             segment.interval = config.index_interval_bytes
         if self._active is not None:

@@ -25,7 +25,15 @@ from moldau.log.checkpoint import (
 )
 from moldau.log.config import LogConfig
 from moldau.log.errors import CorruptFile, FolderInUse, LogError, StorageError
-from moldau.log.files import FilePool, Trash, replace_file, sync_folder
+from moldau.log.files import (
+    FilePool,
+    Trash,
+    can_sync_file_systems,
+    replace_file,
+    sync_file_system,
+    sync_folder,
+)
+from moldau.log.flush import Flush
 from moldau.log.log import Log
 from moldau.log.properties import (
     META_PROPERTIES,
@@ -47,6 +55,8 @@ _LOG_FOLDER = re.compile(r"(.+)-(\d{1,10})")
 _MAX_NAME = 255
 _UNIQUE = 32
 _CLOSING_THREADS = 16
+# So many logs are forced to disk by one call for all.
+_MANY_LOGS = 200
 
 # Logs that are open, with a share of the one at hand; all logs; bytes checked.
 Progress = Callable[[float, int, int], None]
@@ -297,17 +307,42 @@ class LogStore:
             self._drop_lock()
 
     def _close_logs(self) -> bool:
-        """Close all logs, many at a time, since waiting for the disk is what takes long."""
+        """Close all logs; whether everything is on disk.
+
+        Few of them are forced to disk one by one, many at a time. Of thousands the small files
+        alone would take a minute, so they are only written, and then the whole file system is
+        forced to disk at once.
+        """
         logs = list(self.logs.values())
         is_clean = all(log.offline is None for log in logs)
+        flushes: list[tuple[Log, Flush]] = []
+        for log in logs:
+            try:
+                flush = log.prepare_close()
+            except StorageError as error:
+                is_clean = False
+                logger.error("could not close %s-%d: %s", log.topic, log.partition, error)
+                continue
+            if flush is not None:
+                flushes.append((log, flush))
+        is_many = len(flushes) > _MANY_LOGS and can_sync_file_systems()
         with ThreadPoolExecutor(_CLOSING_THREADS, "moldau-close") as threads:
-            for log, closing in [(log, threads.submit(log.close)) for log in logs]:
+            running = [
+                (log, flush, threads.submit(flush.write if is_many else flush.run))
+                for log, flush in flushes
+            ]
+            for log, _, closing in running:
                 try:
                     closing.result()
                 except StorageError as error:
                     is_clean = False
                     logger.error("could not close %s-%d: %s", log.topic, log.partition, error)
-                    log.abandon()
+        if is_many and self._lock is not None:
+            sync_file_system(self._lock)
+        for _, flush in flushes:
+            flush.done()
+        for log in logs:
+            log.abandon()
         return is_clean
 
     def abandon(self) -> None:

@@ -13,6 +13,7 @@ from enum import IntEnum
 import cramjam
 
 from moldau.records.batch import BatchTooLarge, Bytes, CorruptBatch, InvalidRecord
+from moldau.records.scratch import scratch
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = struct.pack(">8sii", XERIAL_MAGIC, 1, 1)
@@ -70,7 +71,7 @@ def decompress(codec: Codec, data: Bytes, limit: int) -> Bytes:
     module = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
     capacity = min(limit, max(_FIRST_GUESS, 4 * len(data)))
     while True:
-        output = bytearray(capacity)
+        output = scratch(capacity)
         try:
             size = module.decompress_into(data, output)
         except cramjam.DecompressionError as error:
@@ -80,8 +81,7 @@ def decompress(codec: Codec, data: Bytes, limit: int) -> Bytes:
                 raise _too_large(capacity + 1, limit) from None
             capacity = min(limit, 4 * capacity)
         else:
-            del output[size:]
-            return output
+            return memoryview(output)[:size]
 
 
 def _too_large(size: int, limit: int) -> BatchTooLarge:

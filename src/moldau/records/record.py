@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
@@ -66,6 +66,11 @@ def records_of(
     """
     header = read_header(buffer, position)
     body = payload_of(buffer, position, header, max_decompressed)
+    yield from decode_records(body, header, position)
+
+
+def decode_records(body: Bytes, header: BatchHeader, position: int = 0) -> Iterator[Record]:
+    """The records of an uncompressed section; keys and values are slices of it."""
     try:
         yield from _decode(body, header)
     except (IndexError, UnicodeDecodeError) as error:
@@ -84,7 +89,7 @@ def payload_of(
     return bytes(decompress(Codec.of(header.codec), section, max_decompressed))
 
 
-def _decode(body: bytes, header: BatchHeader) -> Iterator[Record]:
+def _decode(body: Any, header: BatchHeader) -> Iterator[Record]:
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.uses_append_time else None
     position, end = 0, len(body)
@@ -114,7 +119,7 @@ def _decode(body: bytes, header: BatchHeader) -> Iterator[Record]:
             if name is None:
                 raise InvalidRecord("a header without a name")
             content, position = _sized(body, position, stop)
-            headers.append((name.decode(), content))
+            headers.append((str(name, "utf-8"), content))
         if position != stop:
             raise InvalidRecord(f"a record ends {stop - position} bytes from where it says")
         yield Record(
@@ -128,7 +133,7 @@ def _decode(body: bytes, header: BatchHeader) -> Iterator[Record]:
         raise InvalidRecord(f"{end - position} bytes after the last record")
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: Bytes, position: int) -> tuple[int, int]:
     """A zigzag varint of at most ten bytes, and the position after it."""
     byte = data[position]
     if byte < 0x80:
@@ -144,7 +149,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     raise InvalidRecord("a varint is longer than ten bytes")
 
 
-def _sized(data: bytes, position: int, stop: int) -> tuple[bytes | None, int]:
+def _sized(data: Any, position: int, stop: int) -> tuple[bytes | None, int]:
     length, position = read_varint(data, position)
     if length < 0:
         if length != -1:

@@ -127,6 +127,7 @@ class Broker:
         texts = {key.replace("_", "."): as_text(value) for key, value in configs.items()}
         topic = NewTopic(name, partitions=partitions, configs=texts)
         (outcome,) = self._call(server.controller.create_topics([topic]))
+        self._call(server.replicas.caught_up())
         if isinstance(outcome, Exception):
             raise outcome
 

@@ -82,6 +82,7 @@ def metadata(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
 
 async def _create_and_answer(broker: Broker, request: Request, missing: list[str]) -> Answer:
     results = await broker.controller.ensure_topics([NewTopic(name) for name in missing])
+    await broker.replicas.caught_up()
     refused = {
         name: result
         for name, result in zip(missing, results, strict=True)

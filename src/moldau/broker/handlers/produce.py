@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from moldau.broker.absence import absent
 from moldau.broker.errors import code_and_message
 from moldau.broker.partition import Partition
+from moldau.broker.record_checks import Checks
 from moldau.broker.response import Response
 from moldau.cluster.topics import INTERNAL_TOPICS
 from moldau.log.errors import LogError, StorageError
+from moldau.log.record_check import RecordCheck
 from moldau.records.batch import (
     CODEC_MASK,
     TRANSACTIONAL_BIT,
@@ -161,9 +163,16 @@ class ProduceResponse(Response):
 
 
 def handle(
-    broker: Broker, connection: Connection, header: RequestHeader, frame: memoryview
+    broker: Broker,
+    connection: Connection,
+    header: RequestHeader,
+    frame: memoryview,
+    checks: Checks | None = None,
 ) -> None:
-    """Stages what the request appends and takes its place among the connection's answers."""
+    """Stages what the request appends and takes its place among the connection's answers.
+
+    `checks` are those of its batches that have been looked into already.
+    """
     codec = produce_codec(header.version)
     request = codec.decode(frame, header.body)
     acks = request.acks
@@ -199,7 +208,8 @@ def handle(
             elif len(batch) > _ATTRIBUTES and batch[_ATTRIBUTES] & TRANSACTIONAL_BIT:
                 result.fail(*_no_transactions(request))
             else:
-                _append(partition, batch, now_ms, result, response)
+                check = checks.get((key, index)) if checks else None
+                _append(partition, batch, now_ms, result, response, check)
         if results:
             response.results.append((key, results))
     connection.reserve(response)
@@ -212,10 +222,11 @@ def _append(
     now_ms: int,
     result: PartitionResult,
     response: ProduceResponse,
+    check: RecordCheck | None,
 ) -> None:
     log = partition.log
     try:
-        result.base_offset, result.append_time_ms = partition.append(batch, now_ms)
+        result.base_offset, result.append_time_ms = partition.append(batch, now_ms, check)
     except (BatchError, LogError) as error:
         result.fail(*code_and_message(error))
         if isinstance(error, StorageError):

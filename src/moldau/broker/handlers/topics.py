@@ -36,6 +36,7 @@ async def create_topics(broker: Broker, request: Request) -> Answer:
     counts = Counter(topic.name for topic in body.topics)
     wanted = [_new_topic(topic) for topic in body.topics if counts[topic.name] == 1]
     results = await broker.controller.create_topics(wanted, validate_only=body.validate_only)
+    await broker.replicas.caught_up()
     by_name = {topic.name: result for topic, result in zip(wanted, results, strict=True)}
     plain = _config_answers(broker, {})
     topics = []
@@ -162,6 +163,7 @@ async def create_partitions(broker: Broker, request: Request) -> Answer:
     counts = Counter(topic.name for topic in body.topics)
     wanted = [_new_partitions(topic) for topic in body.topics if counts[topic.name] == 1]
     results = await broker.controller.add_partitions(wanted, validate_only=body.validate_only)
+    await broker.replicas.caught_up()
     by_name = {topic.name: result for topic, result in zip(wanted, results, strict=True)}
     answers = []
     for name in counts:
