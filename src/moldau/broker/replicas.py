@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("moldau.broker")
 
 # How many logs are made or moved before the loop serves others again.
-LOGS_AT_A_TIME = 50
+LOGS_AT_A_TIME = 20
 
 
 class Replicas:
