@@ -17,6 +17,7 @@ from typing import Any
 
 from moldau.broker import handlers, logs
 from moldau.broker.connection import Connection
+from moldau.broker.departures import Departures
 from moldau.broker.dynamic_settings import effective_settings
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.flusher import Flusher
@@ -121,6 +122,8 @@ class Broker:
         self.state = self.store.state
         self.controller = Controller(self.store, self.settings, self.id)
         self.forwarding = Forwarding(self)
+        self.departures = Departures(self.loop, self.state.brokers, self.metadata_cache.clear)
+        self.store.subscribe(self.departures.apply)
         self.configure()
         self.replicas.reconcile()
         await self._settle_the_past()
@@ -174,6 +177,7 @@ class Broker:
             await self._drain()
             self.forwarding.close()
             await self.repairs.stop()
+            self.departures.close()
             await self.replication.stop()
         for connection in list(self.connections):
             connection.finish()
@@ -224,7 +228,9 @@ class Broker:
         for partition in dirty:
             partition.announce()
 
-    def describe_brokers(self, local_host: str, local_port: int) -> list[dict[str, Any]]:
+    def describe_brokers(
+        self, local_host: str, local_port: int, *, with_departed: bool = False
+    ) -> list[dict[str, Any]]:
         """The brokers as Metadata shows them to who came in by this address.
 
         Without an advertised address a broker names itself by the address that the client
@@ -234,7 +240,8 @@ class Broker:
         """
         host, port = self.settings.advertise or (local_host, local_port)
         own = BrokerInfo(self.id, host, port, self.settings.broker_rack or None)
-        known = {**self.state.brokers, self.id: own}
+        departed = self.departures.brokers if with_departed else {}
+        known = {**departed, **self.state.brokers, self.id: own}
         return [
             {"node_id": info.id, "host": info.host, "port": info.port, "rack": info.rack}
             for info in known.values()

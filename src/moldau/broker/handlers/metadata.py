@@ -52,9 +52,13 @@ class MetadataCache:
     def get(self, version: int, key: Question) -> bytes | None:
         if version != self._version:
             self._version = version
-            self._answers.clear()
-            self._bytes = 0
+            self.clear()
         return self._answers.get(key)
+
+    def clear(self) -> None:
+        """Forget all answers, since something else changed than the state."""
+        self._answers.clear()
+        self._bytes = 0
 
     def put(self, version: int, key: Question, answer: bytes) -> None:
         if version == self._version:
@@ -145,7 +149,9 @@ def _describe(broker: Broker, request: Request, refused: dict[str, ClusterError]
         # However often, and by name or by id, a topic is answered once.
         topics = list({(each["name"], each.get("topic_id")): each for each in found}.values())
     answer: dict[str, Any] = {
-        "brokers": broker.describe_brokers(request.local_host, request.local_port),
+        "brokers": broker.describe_brokers(
+            request.local_host, request.local_port, with_departed=bool(body.topics)
+        ),
         "cluster_id": broker.state.cluster_id,
         "controller_id": broker.state.controller_id,
         "topics": topics,
