@@ -16,6 +16,7 @@ from moldau.spark.errors import log
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file import PipelineFile
+from moldau.spark.pipeline.lost_processes import lost_process
 from moldau.spark.pipeline.plan import Plan
 from moldau.spark.pipeline.progress import SinkProgress
 from moldau.spark.pipeline.reasons import in_words
@@ -35,6 +36,10 @@ PROXY_LOG = "py4j.clientserver"
 # What a call raises when the process that it is for has ended.
 GONE = (Py4JNetworkError, ConnectionRefusedError)
 
+# How often the query of a sink is started again because a process was lost, before it has
+# finished another batch.
+RESTARTS = 3
+
 OnProgress = Callable[[SinkProgress], None]
 
 
@@ -47,14 +52,17 @@ class Running:
         self.checkpoint = checkpoint
         self.queries: dict[str, StreamingQuery] = {}
         self.progress: dict[str, SinkProgress] = {}
+        # How to start the query of a sink again, where it was.
+        self.restart: Callable[[str], None] | None = None
+        self._restarts: dict[str, tuple[int, int]] = {}
         self._seen: dict[str, str] = {}
         self._is_open = True
         logging.getLogger(PROXY_LOG).addFilter(_is_news)
 
     def add(self, sink: str, query: StreamingQuery) -> None:
         self.queries[sink] = query
-        self.progress[sink] = SinkProgress(sink)
-        self._seen[sink] = ""
+        self.progress.setdefault(sink, SinkProgress(sink))
+        self._seen.setdefault(sink, "")
 
     def __enter__(self) -> Running:
         return self
@@ -67,16 +75,16 @@ class Running:
     ) -> dict[str, SinkProgress]:
         """Follow the queries until all have ended or `stop` is set, which stops them.
 
-        PipelineError when one fails; the others are stopped then.
+        PipelineError when one fails; the others are stopped then. One that has only lost a process
+        of Spark's is started again.
         """
         stop = stop or threading.Event()
         try:
             while not stop.is_set():
                 active = [query.isActive for query in self.queries.values()]
                 self._follow(on_progress)
-                for name in self.queries:
-                    self._raise_failure(name)
-                if not any(active):
+                restarted = [self._is_restarted(name) for name in self.queries]
+                if not any(active) and not any(restarted):
                     break
                 stop.wait(POLL_S)
         except GONE as problem:
@@ -137,11 +145,28 @@ class Running:
             self._seen[name] = reports[-1]["timestamp"]
         return reports
 
-    def _raise_failure(self, name: str) -> None:
-        problem = self.queries[name].exception()
-        if problem is not None:
-            cause = self.plan.sinks[name].writer.outcome.failure or problem
-            raise failure(self.file, name, cause, detail=f"{cause}\n{problem}")
+    def _is_restarted(self, name: str) -> bool:
+        """Whether the query of a sink had to be started again; raises what it has failed with."""
+        query, outcome = self.queries[name], self.plan.sinks[name].writer.outcome
+        problem = query.exception()
+        if problem is None:
+            return False
+        cause = outcome.failure or problem
+        detail = f"{cause}\n{problem}"
+        lost = lost_process(query, outcome.failure)
+        if lost is None:
+            raise failure(self.file, name, cause, detail=detail)
+        batch = self.progress[name].batch
+        before, times = self._restarts.get(name, (batch, 0))
+        times = times + 1 if before == batch else 1
+        if times > RESTARTS or self.restart is None:
+            message = f"{lost}. It was tried {times} times in a row; the next run goes on here"
+            raise PipelineError(self.file.problem(message, "sinks", name), detail=detail)
+        self._restarts[name] = (batch, times)
+        log.warning("sink %s: %s; its query is started again where it was", name, lost)
+        outcome.failure = None
+        self.restart(name)
+        return True
 
 
 def _stop(name: str, query: StreamingQuery, deadline: float) -> None:

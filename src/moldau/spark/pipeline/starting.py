@@ -12,6 +12,7 @@ from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.last_windows import finish_copy, prepare_copy
+from moldau.spark.pipeline.lost_processes import lost_process
 from moldau.spark.pipeline.plan import Plan, PlannedSink
 from moldau.spark.pipeline.running import GONE, Running, failure, without_java
 from moldau.spark.pipeline.settings import DeltaSinkSettings
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 # What Spark says of a query as long as a source may still fail to come up.
 WITHOUT_SOURCES = ("Initializing", "Getting offsets")
-NOT_CONNECTED = "Python worker failed to connect back"
 SOURCES_WITHIN_S = 30.0
 START_TRIES = 6
 
@@ -60,6 +60,7 @@ def start_queries(file: PipelineFile, plan: Plan, checkpoint: Checkpoint, once: 
         raise PipelineError(*problems)
     checkpoint.acquire({name: sink.sources for name, sink in plan.sinks.items()})
     running = Running(file, plan, checkpoint)
+    running.restart = lambda name: _start_query(running, plan.sinks[name], once, tries=1)
     try:
         for name, sink in plan.sinks.items():
             try:
@@ -94,13 +95,18 @@ def emit_last_windows(running: Running) -> None:
         writer = sink.writer
         # Another writer to the table's log: the copy's batch is not the next one of the query.
         last = Writer(writer.file, name, writer.store, f"{writer.app_id}/last windows")
-        try:
-            query = last.start(
-                running.plan.frame(sink, {}), sink.mode, str(copy), {"once": True}, is_last=True
-            )
-            query.awaitTermination()
-        except Exception as problem:
-            raise failure(running.file, name, last.outcome.failure or problem) from None
+        for attempt in range(START_TRIES):
+            try:
+                query = last.start(
+                    running.plan.frame(sink, {}), sink.mode, str(copy), {"once": True}, is_last=True
+                )
+                query.awaitTermination()
+                break
+            except Exception as problem:
+                cause = last.outcome.failure or problem
+                if attempt == START_TRIES - 1 or not lost_process(query, last.outcome.failure):
+                    raise failure(running.file, name, cause) from None
+                last.outcome.failure = None
         finish_copy(running.checkpoint, name)
         progress = running.progress[name]
         if progress.written is not None:
@@ -108,7 +114,7 @@ def emit_last_windows(running: Running) -> None:
             running.progress[name] = replace(progress, written=written)
 
 
-def _start_query(running: Running, sink: PlannedSink, once: bool) -> None:
+def _start_query(running: Running, sink: PlannedSink, once: bool, tries: int = START_TRIES) -> None:
     file, checkpoint, name = running.file, running.checkpoint, sink.writer.name
     begun = checkpoint.start_of(name) if checkpoint.is_local else None
     starts: dict[str, str] = {}
@@ -122,7 +128,7 @@ def _start_query(running: Running, sink: PlannedSink, once: bool) -> None:
         starts, _ = _starting_offsets(file, sink, begun)
     trigger = sink.writer.settings.trigger or file.settings.general.trigger
     frame = running.plan.frame(sink, starts)
-    for attempt in range(START_TRIES):
+    for attempt in range(tries):
         query = sink.writer.start(
             frame,
             sink.mode,
@@ -130,7 +136,7 @@ def _start_query(running: Running, sink: PlannedSink, once: bool) -> None:
             {"availableNow": True} if once else {"processingTime": trigger},
             begun,
         )
-        if _is_up(query) or attempt == START_TRIES - 1:
+        if attempt == tries - 1 or _is_up(query):
             break
     running.add(name, query)
 
@@ -146,8 +152,7 @@ def _is_up(query: StreamingQuery) -> bool:
         if time.monotonic() > deadline:
             break
         time.sleep(0.05)
-    problem = query.exception()
-    return problem is None or NOT_CONNECTED not in str(problem)
+    return lost_process(query) is None
 
 
 def _offsets_of_table(file: PipelineFile, sink: PlannedSink) -> Offsets | None:
