@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from moldau.broker.handlers import HANDLERS
 from moldau.broker.handlers.api_versions import served_versions
+from moldau.cluster.changes import BrokerJoined
+from moldau.cluster.topics import BrokerInfo
 from moldau.testing import Broker
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.headers import request_frame
 from moldau.wire.messages import decode_response
 from moldau.wire.primitives import INT16, INT32
-from tests.broker.wire_client import Client, versions
+from tests.broker.wire_client import Client, inside, versions
 
 
 @pytest.mark.parametrize("version", versions(Api.API_VERSIONS))
@@ -24,6 +28,32 @@ def test_every_version_lists_what_is_served(client: Client, version: int) -> Non
     assert ranges == served_versions()
     assert ranges[Api.FETCH] == (4, 18)
     assert ranges[Api.API_VERSIONS] == (0, 4)
+
+
+def test_eligible_leader_replicas_are_finalized_where_all_brokers_know_of_them(
+    moldau_broker: Broker,
+) -> None:
+    def ask(version: int) -> Any:
+        names = {"client_software_name": "test", "client_software_version": "1.0"}
+        with Client(moldau_broker) as client:
+            return client.ask(Api.API_VERSIONS, version, **names)
+
+    feature = "eligible.leader.replicas.version"
+    for version in (3, 4):
+        answer = ask(version)
+        assert answer.finalized_features_epoch == 1
+        (found,) = answer.finalized_features
+        assert (found.name, found.min_version_level, found.max_version_level) == (feature, 1, 1)
+        ranges = {
+            each.name: (each.min_version, each.max_version) for each in answer.supported_features
+        }
+        assert ranges == ({feature: (0, 1)} if version == 4 else {})
+
+    old = BrokerJoined(BrokerInfo(9, "elsewhere", 9092))
+    inside(moldau_broker, lambda server: server.state.apply(old))
+    answer = ask(4)
+    assert answer.finalized_features_epoch == 0
+    assert not answer.finalized_features
 
 
 def test_produce_is_advertised_from_version_0() -> None:

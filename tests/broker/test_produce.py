@@ -132,7 +132,17 @@ def test_too_few_replicas_in_sync_are_an_error_for_acks_all_only(client: Client)
     topic = client.create(min_insync_replicas="2")
     assert client.produce(topic, make_batch(b"x"), acks=-1).error_code == Error.NOT_ENOUGH_REPLICAS
     assert client.produce(topic, make_batch(b"x"), acks=1).error_code == 0
-    assert client.values(topic) == [b"x"]
+    # It is there, and not shown before enough of them have it.
+    shown = client.fetch(topic, 0)
+    assert (shown.high_watermark, bytes(shown.records)) == (0, b"")
+
+
+def test_a_minimum_above_the_number_of_replicas_means_all_of_them(moldau_broker: Broker) -> None:
+    moldau_broker.create_topic("t", min_insync_replicas=2)
+    with Client(moldau_broker) as client:
+        assert client.produce("t", make_batch(b"x"), acks=-1).error_code == 0
+        assert client.produce("t", make_batch(b"y"), acks=1).error_code == 0
+        assert client.values("t") == [b"x", b"y"]
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 13])

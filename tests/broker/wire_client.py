@@ -11,8 +11,11 @@ from struct import Struct
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from moldau.broker.partition import Partition
 from moldau.broker.server import Broker as Server
+from moldau.cluster.changes import PartitionsChanged
 from moldau.records.batch import batches
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch, records_of
@@ -59,6 +62,22 @@ def inside(broker: Broker, work: Callable[[Server], T]) -> T:
         return work(server)
 
     return broker._call(call())
+
+
+def add_missing_replica(broker: Broker, topic: str) -> None:
+    """Gives a topic a second replica, at a broker that never was, which is not in sync."""
+    server = broker._server
+    assert server is not None
+
+    async def add() -> None:
+        partitions = server.state.topics[topic].partitions
+        changed = {
+            index: msgspec.structs.replace(partition, replicas=(*partition.replicas, 99))
+            for index, partition in enumerate(partitions)
+        }
+        await server.store.commit([PartitionsChanged(topic, changed)])
+
+    broker._call(add())
 
 
 def append_open(broker: Broker, topic: str, value: bytes) -> None:
@@ -108,6 +127,7 @@ class Client:
     """One connection to a broker."""
 
     def __init__(self, broker: Broker | tuple[str, int]) -> None:
+        self._broker = None if isinstance(broker, tuple) else broker
         address = broker if isinstance(broker, tuple) else (broker.host, broker.port)
         self.socket = socket.create_connection(address, timeout=PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -195,12 +215,17 @@ class Client:
     # What tests do most
 
     def create(self, name: str | None = None, partitions: int = 1, **configs: str) -> str:
-        """Creates a topic, whose settings have underscores for dots; its name."""
+        """Creates a topic, whose settings have underscores for dots; its name.
+
+        One that wants more than one replica in sync has another, which is not.
+        """
         topic = name or fresh_name()
         texts = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
         wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1}
         answer = self.ask(Api.CREATE_TOPICS, topics=[wanted | {"configs": texts}])
         assert answer.topics[0].error_code == 0, answer
+        if self._broker is not None and int(configs.get("min_insync_replicas", "1")) > 1:
+            add_missing_replica(self._broker, topic)
         return topic
 
     def topic_id(self, topic: str) -> UUID:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cluster.changes import BrokerJoined, PartitionsChanged, TopicCreated
-from moldau.cluster.elections import departed, elected, handed_over, preferred
+from moldau.cluster.elections import Held, Loss, departed, elected, handed_over, preferred
 from moldau.cluster.state import ClusterState
 from moldau.cluster.topics import NO_LEADER, BrokerInfo, PartitionState, Topic
 
@@ -20,6 +20,10 @@ def clean(topic: Topic) -> bool:
 
 def unclean(topic: Topic) -> bool:
     return True
+
+
+def nothing_lost(topic: Topic, index: int) -> Held:
+    return Held(Loss.NONE)
 
 
 def cluster(partitions: Iterable[PartitionState], live: Iterable[int]) -> ClusterState:
@@ -95,23 +99,24 @@ def test_an_unclean_election_happens_only_where_no_in_sync_replica_lives(
     assert elected(state.topics.values(), live, unclean) == []
 
 
-@given(partition_lists, live_brokers, st.sampled_from(BROKERS), st.booleans())
+@given(partition_lists, live_brokers, st.sampled_from(BROKERS), st.sampled_from(Loss))
 def test_who_comes_back_leads_nothing_and_is_in_sync_only_where_nobody_else_is(
-    partitions: list[PartitionState], live: set[int], broker: int, wiped: bool
+    partitions: list[PartitionState], live: set[int], broker: int, loss: Loss
 ) -> None:
     state = cluster(partitions, live)
-    after = apply(state, departed(state, broker, wiped))
+    after = apply(state, departed(state, broker, lambda topic, index: Held(loss)))
     for old, new in zip(partitions, after, strict=True):
         check_step(old, new)
         assert new.leader != broker
         assert [member for member in new.isr if member != broker] == [
             member for member in old.isr if member != broker
         ]
-        stays = broker in old.isr and not wiped and not (live - {broker}) & set(old.isr)
+        stays = broker in old.isr and not loss and not (live - {broker}) & set(old.isr)
         assert (broker in new.isr) == stays
-        if not wiped:
+        assert (broker in dict(new.lost)) == (broker in old.replicas and loss is Loss.ALL)
+        if not loss:
             assert new.isr or not old.isr
-    assert departed(state, broker, wiped) == []
+    assert departed(state, broker, lambda topic, index: Held(loss)) == []
 
 
 @given(partition_lists, live_brokers)
@@ -167,8 +172,8 @@ def test_the_last_in_sync_replica_stays_so_though_it_is_dead() -> None:
 
 def test_whoever_is_known_to_be_dead_does_not_count_as_remaining() -> None:
     state = cluster([PartitionState((0, 1), (0, 1), 0)], [0, 1])
-    [change] = departed(state, 0, wiped=False, alive=())
-    assert change.partitions[0] == PartitionState((0, 1), (0, 1), NO_LEADER, 1)
+    [change] = departed(state, 0, nothing_lost, alive=())
+    assert change.partitions[0] == PartitionState((0, 1), (0, 1), NO_LEADER, 1, last_known_elr=(0,))
 
 
 def test_who_is_about_to_stop_is_elected_only_if_nobody_else_can_be() -> None:

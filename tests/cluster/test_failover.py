@@ -19,7 +19,7 @@ import pytest
 from moldau.cluster.assignment import NewPartitions, NewTopic
 from moldau.cluster.changes import PartitionsChanged
 from moldau.cluster.controller import Controller
-from moldau.cluster.elections import departed, led
+from moldau.cluster.elections import Held, Loss, departed, led
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.partition_decisions import ElectionType, Move
 from moldau.cluster.store import Conflict
@@ -69,7 +69,7 @@ class Node:
         await self.store.open()
         self.state = self.store.state
         self.controller = Controller(self.store, Settings(), self.id)
-        changes = departed(self.state, self.id, wiped=False)
+        changes = departed(self.state, self.id, lambda topic, index: Held(Loss.NONE))
         if changes:
             await self.store.commit(changes, as_controller=False)
         self.controller.start()

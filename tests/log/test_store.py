@@ -259,7 +259,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         call(fd)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr("moldau.log.store.sync_file_system", syncfs)
+    monkeypatch.setattr("moldau.log.closing.sync_file_system", syncfs)
     return counts
 
 

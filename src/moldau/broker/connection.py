@@ -323,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         if api == 1 and 4 <= version <= 18:
             fetch.handle(self._broker, self, header, frame)
         elif api == Api.API_VERSIONS:
-            self.answer(header, api_versions.answer(header, frame))
+            self.answer(header, api_versions.answer(self._broker, header, frame))
         else:
             dispatch.handle(self._broker, self, header, frame)
 

@@ -1,14 +1,16 @@
 """This broker's place in its cluster: how it enters, what it does when cut off, how it leaves.
 
     open      the state is read, nothing is served
-    enter     whatever an earlier life of this broker led is given up, by a commit of its own
+    enter     whatever an earlier life of this broker led, or lost, is given up, by a commit of its
+              own
     register  the broker is one of the cluster's; the controller may elect it from now on
     fenced    out of touch for a session timeout by its own clock: it leads nothing
     rejoin    a session was lost: enter and register again, as after a start
 
 Leadership exists only by an election after the registration. So it does not matter what an earlier
-life had promised, or what became of its disk: a folder with another id than the one last registered
-has lost everything, and its broker counts as in sync nowhere.
+life had promised, or what became of its disk: where something was lost (see `losses`) the broker is
+neither in sync nor eligible. A folder with another id than the one last registered has lost
+everything.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ import socket
 from typing import TYPE_CHECKING
 
 from moldau.broker.identity import Identity
+from moldau.broker.losses import Losses
 from moldau.cluster.elections import departed
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.liveness import dead_among
 from moldau.cluster.store import Conflict, MetadataStore
 from moldau.cluster.topics import BrokerInfo
+from moldau.log.last_life import LastLife
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
@@ -40,6 +44,8 @@ class Membership:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._is_leaving = False
+        # Whether what an earlier life left behind has been dealt with.
+        self.has_entered = False
         settings = broker.settings
         self.is_clustered = bool(settings.zookeeper_connect)
         self._identity = Identity(broker.logs, broker.id)
@@ -70,32 +76,46 @@ class Membership:
             self._identity.claim(self.store.state.cluster_id)
         self.store.on_fence(self._fence)
         self.store.on_new_session(self._rejoin)
+        self.store.on_registration(self._broker.logs.registered)
 
     async def enter(self) -> None:
-        """Gives up what an earlier life led; nothing to do for a broker alone."""
+        """Gives up what an earlier life led, and what it lost; nothing to do for a broker alone.
+
+        Only then are the signs of that life replaced by those of this one. So whenever a start
+        fails before, the next one finds the same.
+        """
+        broker = self._broker
         if not self.is_clustered:
+            broker.logs.last_life = LastLife()
+            self.has_entered = True
             return
+        losses = self._losses()
         await self.store.arrive()
-        me = self._broker.id
-        known = self.store.folder_id_of(me)
-        wiped = known is not None and known != self._identity.folder_id
-        if wiped:
-            logger.warning(
-                "the data folder is another than broker %d had before: it holds nothing of what"
-                " the cluster counted on, and everything is copied anew", me,
-            )  # fmt: skip
         state = self.store.state
-        dead = await dead_among(info for info in state.brokers.values() if info.id != me)
+        dead = await dead_among(info for info in state.brokers.values() if info.id != broker.id)
         for _ in range(_CONFLICTS):
-            changes = departed(state, me, wiped, state.brokers.keys() - dead)
-            if not changes:
-                return
+            alive = state.brokers.keys() - dead
+            changes = departed(state, broker.id, losses, alive, broker.controller.minimum_isr)
             try:
-                await self.store.commit(changes, as_controller=False)
+                if changes:
+                    await self.store.commit(changes, as_controller=False)
             except Conflict:
                 continue
-            return
-        raise Conflict("the cluster's state changes faster than this broker can enter it")
+            break
+        else:
+            raise Conflict("the cluster's state changes faster than this broker can enter it")
+        if not self.has_entered:
+            losses.tell()
+            broker.logs.begin_life(self.store.registration)
+            self.has_entered = True
+
+    def _losses(self) -> Losses:
+        logs = self._broker.logs
+        if self.has_entered:
+            return Losses(logs, is_same_life=True)
+        known = self.store.folder_id_of(self._broker.id)
+        is_wiped = known is not None and known != self._identity.folder_id
+        return Losses(logs, self.store.registration, is_wiped=is_wiped)
 
     async def register(self) -> None:
         """Becomes one of the cluster's brokers, at the address where it listens by now."""
@@ -112,7 +132,8 @@ class Membership:
         if self.is_clustered and host in _WILDCARDS:
             host = _address_towards(settings.zookeeper_connect)
         folder_id = self._identity.folder_id if self.is_clustered else ""
-        return BrokerInfo(broker.id, host, port, settings.broker_rack or None, -1, folder_id)
+        rack = settings.broker_rack or None
+        return BrokerInfo(broker.id, host, port, rack, -1, folder_id, keeps_elr=True)
 
     def _fence(self, fenced: bool) -> None:
         if fenced:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from moldau.broker.flusher import Flusher
 from moldau.broker.replication.in_sync import InSync
+from moldau.cluster.topics import minimum_isr
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
@@ -50,7 +51,8 @@ class Partition:
     Appends are staged in the log and entered in `dirty`, the broker's list of partitions to commit
     at the end of a receive. The high watermark moves on commit, or, where the topic has a flush
     policy, when what was committed is on disk, or, where there are other replicas, when every one
-    that counts as in sync has it (`in_sync`, which only a leader with followers has).
+    that counts as in sync has it (`in_sync`, which only a leader with followers has), and at least
+    `min_isr` of them do.
 
     `waiters` wait for the high watermark: consumers, writes with acks=all, journals. `feeds` wait
     for the log's end: the followers.
@@ -64,6 +66,7 @@ class Partition:
         "_flusher",
         "_is_dirty",
         "adding",
+        "elr",
         "epoch_start",
         "feeds",
         "in_sync",
@@ -75,6 +78,7 @@ class Partition:
         "leader",
         "leader_epoch",
         "log",
+        "min_isr",
         "replicas",
         "topic",
         "topic_id",
@@ -103,6 +107,9 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
+        self.elr: tuple[int, ...] = ()
+        # How many have to be in sync: min.insync.replicas, or all where those are fewer.
+        self.min_isr = 1
         self.is_leader = False
         # The log was cut, and the checkpoint on disk still promises what was cut off.
         self.is_cut = False
@@ -131,6 +138,8 @@ class Partition:
         self.replicas = tuple(state.replicas)
         self.isr = tuple(state.isr)
         self.adding = tuple(state.adding)
+        self.elr = tuple(state.elr)
+        self.min_isr = self._minimum()
         self.is_leader = state.leader == self._broker_id
         if self.is_leader:
             self._lead(is_new_epoch)
@@ -150,10 +159,16 @@ class Partition:
             self.in_sync = None
         elif self.in_sync is None or is_new_epoch:
             self.in_sync = InSync(
-                self._broker_id, self.replicas, self.isr, self.epoch_start, time.monotonic()
+                self._broker_id,
+                self.replicas,
+                self.isr,
+                self.epoch_start,
+                time.monotonic(),
+                self.elr,
+                self.min_isr,
             )
         else:
-            self._ask_progress(self.in_sync.agreed(self.replicas, self.isr))
+            self._ask_progress(self.in_sync.agreed(self.replicas, self.isr, self.elr, self.min_isr))
         if self.in_sync is None:
             self._advance_high_watermark()
         else:
@@ -177,11 +192,17 @@ class Partition:
     def configure(self, config: LogConfig) -> None:
         """Takes the topic's settings as they are from now on."""
         self.log.config = config
+        self.min_isr = self._minimum()
         if self.is_leader:
+            if self.in_sync is not None:
+                self.in_sync.agreed(self.replicas, self.isr, self.elr, self.min_isr)
             self._advance_high_watermark()
         self.ask_flush()
         if self.is_leader:
             self.wake()
+
+    def _minimum(self) -> int:
+        return minimum_isr(self.log.config.min_insync_replicas, self.replicas, self.adding)
 
     def check_epoch(self, leader_epoch: int) -> Error:
         """KIP-320: whether a client's idea of the leader epoch (-1: none) is ours."""
@@ -256,7 +277,7 @@ class Partition:
         if in_sync is None:
             if self.isr == (self._broker_id,):
                 log.advance_high_watermark(log.flushed if log.config.flushes else log.log_end)
-        elif self.is_leader:
+        elif self.is_leader and in_sync.may_commit:
             own_end = log.flushed if log.config.flushes else log.log_end
             log.advance_high_watermark(
                 in_sync.committed(own_end, log.log_end, time.monotonic(), self.lag_s)

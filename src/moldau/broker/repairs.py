@@ -170,7 +170,7 @@ class Repairs:
         return (
             self._leader_without(state) != NO_LEADER
             and state.leader != me
-            and me not in state.isr
+            and me not in (*state.isr, *state.elr)
             and state.leader_epoch > self._failed[partition]
         )
 

@@ -216,6 +216,7 @@ class Replicas:
             partition = self._broker.partitions.get((name, index))
             if partition is not None:
                 partition.configure(config)
+                self._broker.replication.reconsider(partition)
 
     def _config_of(self, topic: Topic) -> LogConfig:
         """The settings of a topic's logs, parsed once for all that are opened in a row."""

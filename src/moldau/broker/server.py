@@ -156,16 +156,15 @@ class Broker:
 
     async def _settle_the_past(self) -> None:
         """Makes known what an earlier life of this broker leaves behind."""
-        if self.membership.is_clustered:
-            await self.membership.enter()
-            return
         changes: list[AnyChange] = []
-        if self.state.deleted:
-            changes.append(DeletionsSettled())
-        if self.logs.logs and not self.logs.was_clean:
-            changes.append(LeadersRestarted(self.id))
+        if not self.membership.is_clustered:
+            if self.state.deleted:
+                changes.append(DeletionsSettled())
+            if self.logs.logs and not self.logs.was_clean:
+                changes.append(LeadersRestarted(self.id))
         if changes:
             await self.store.commit(changes)
+        await self.membership.enter()
 
     async def stop(self) -> None:
         """Answers what is under way, writes everything down and marks a clean stop."""
@@ -190,7 +189,10 @@ class Broker:
         self.hangups.tell()
         if hasattr(self, "store"):
             await self.store.close()
-        self.logs.close()
+        if hasattr(self, "membership") and self.membership.has_entered:
+            self.logs.close()
+        else:
+            self.logs.leave_as_found()
 
     async def _drain(self) -> None:
         for connection in list(self.connections):

@@ -25,7 +25,7 @@ from moldau.cluster.changes import (
     BrokerConfigured,
     TopicConfigured,
 )
-from moldau.cluster.elections import eligible, handed_over
+from moldau.cluster.elections import eligible, handed_over, knows_elr
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.name_locks import NameLocks
 from moldau.cluster.office import Office, OfficeSettings
@@ -61,6 +61,7 @@ ATTEMPTS = 20
 HAND_OVER_PAUSE_S = 0.05
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
+MINIMUM_ISR = "min.insync.replicas"
 
 Configs = dict[str, str]
 T = TypeVar("T")
@@ -104,7 +105,9 @@ class Controller:
         self.defaults = defaults
         self._new_id = new_id
         self.producer_ids = ProducerIds(store)
-        self._office = Office(store, broker, lambda: self.defaults, self.is_unclean)
+        self._office = Office(
+            store, broker, lambda: self.defaults, self.is_unclean, self.minimum_isr
+        )
         self._names_held = NameLocks()
         # Where leadership of the next topic begins: random, so that several controllers' topics
         # even out, and then onwards, so that this one's do exactly.
@@ -217,7 +220,7 @@ class Controller:
         """Elect leaders by hand: of these partitions, or of all that need it."""
         names = self._state.topics if wanted is None else {topic for topic, _ in wanted}
         async with self._names_held.hold(collision_key(name) for name in names):
-            return await self._carry_out(LeaderElection(kind, wanted).decide)
+            return await self._carry_out(LeaderElection(kind, wanted, self.minimum_isr).decide)
 
     async def reassign(self, moves: Sequence[Move], *, may_resize: bool = True) -> Outcomes:
         """Begin to move partitions, or take that back; answered before anything has arrived."""
@@ -238,6 +241,15 @@ class Controller:
             return own.strip().lower() == "true"
         return self.defaults.topic_defaults.unclean_leader_election_enable
 
+    def minimum_isr(self, topic: Topic) -> int:
+        """The topic's min.insync.replicas, for decisions on who may lead (see `elections`)."""
+        if not knows_elr(self._state):
+            return 0
+        own = topic.configs.get(MINIMUM_ISR)
+        if own is not None:
+            return int(own)
+        return self.defaults.topic_defaults.min_insync_replicas
+
     async def hand_over(self) -> None:
         """Give the leaderships of this broker to others, since it is about to stop. At any broker.
 
@@ -253,7 +265,7 @@ class Controller:
                     stopping = msgspec.structs.replace(state.brokers[broker], stopping=True)
                     await self._store.register(stopping)
                     is_known = True
-                changes = handed_over(state, broker, eligible(state))
+                changes = handed_over(state, broker, eligible(state), self.minimum_isr)
                 if changes:
                     await self._store.commit(changes, as_controller=False)
             except Conflict:

@@ -12,20 +12,26 @@ from collections.abc import Collection
 import msgspec
 
 from moldau.cluster.elections import first_of, without
-from moldau.cluster.topics import PartitionState
+from moldau.cluster.topics import NO_LEADER, PartitionState
 
 
 def heir(partition: PartitionState, broker: int, live: Collection[int]) -> int:
-    """Who is to lead in the place of a broker: another in-sync replica; NO_LEADER if none lives."""
-    others = [member for member in partition.isr if member != broker and member in live]
-    return first_of(partition.replicas, others)
+    """Who is to lead in the place of a broker: another in-sync replica, or else an eligible one;
+    NO_LEADER if none lives."""
+    for candidates in (partition.isr, partition.elr):
+        others = [member for member in candidates if member != broker and member in live]
+        if others:
+            return first_of(partition.replicas, others)
+    return NO_LEADER
 
 
 def struck_off(partition: PartitionState, broker: int, leader: int) -> PartitionState:
     """The partition led by another, without a replica that has nothing to be trusted."""
+    isr = without(partition.isr, broker)
     return msgspec.structs.replace(
         partition,
         leader=leader,
-        isr=without(partition.isr, broker),
+        isr=isr if leader in isr else (leader,),
+        elr=without(without(partition.elr, broker), leader),
         leader_epoch=partition.leader_epoch + 1,
     )

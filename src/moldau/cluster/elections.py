@@ -3,25 +3,69 @@
 Functions over values; each answers the changes that bring the state in order, none where it is. So
 they can be asked again after a conflict, and asking twice changes nothing twice.
 
-- A leader is always one of the in-sync replicas, which hold everything that was acknowledged.
+- A leader is one of the in-sync replicas, which hold everything that was acknowledged.
 - A leader epoch only goes up, by one with each change of leader, to none included.
-- The dead are taken out of the in-sync replicas while somebody alive remains there. Where nobody
-  does they stay: whoever of them comes back first still holds everything.
+- The dead are taken out of the in-sync replicas. Whoever leaves while fewer than the minimum stay
+  is an eligible leader replica from then on (KIP-966): the high watermark stands still until enough
+  are in sync again, so he has everything that is committed. Where nobody in sync is left, one of
+  those leads.
+- A broker that comes back after it lost something is neither in sync nor eligible. Where nobody
+  else is, the last leader leads, with what it has left.
+- A broker that lost what it had of a partition does not lead it before it is put back, unless an
+  unclean election is allowed; and then the others come first.
 - A broker that is about to stop leads only what nobody else can.
-- A broker that lost its disk is struck out whoever remains. A partition without any in-sync replica
-  has no leader, unless an unclean election is allowed: then it is led by what is left of it.
+
+`minimum` is always the topic's min.insync.replicas; 0 if a broker is there that knows nothing of
+eligible replicas. Then there are none, and the dead stay in sync where nobody alive is: whoever of
+them comes back first still holds everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
 
 from moldau.cluster.changes import PartitionsChanged
 from moldau.cluster.state import ClusterState
-from moldau.cluster.topics import NO_LEADER, PartitionState, Topic
+from moldau.cluster.topics import NO_LEADER, PartitionState, Topic, minimum_isr
 
 Brokers = Collection[int]
-Decide = Callable[[PartitionState], PartitionState | None]
+Decide = Callable[[int, PartitionState], PartitionState | None]
+Minimum = Callable[[Topic], int]
+
+
+class Loss(IntEnum):
+    """What a replica may have lost since it was last part of the cluster."""
+
+    NONE = 0
+    # What was not forced to disk may be gone, as after a power failure.
+    TAIL = 1
+    # It was there and is not, or less of it is there than was.
+    ALL = 2
+
+
+class Held(NamedTuple):
+    """What a broker that comes back holds of a partition: where its log ends, and where it did."""
+
+    loss: Loss
+    end: int = 0
+    # Known only of a log that ends sooner than it did.
+    had: int = -1
+
+
+Holdings = Callable[[Topic, int], Held]
+
+
+def no_minimum(topic: Topic) -> int:
+    return 0
+
+
+def knows_elr(state: ClusterState) -> bool:
+    """Whether all brokers keep to the rules by which there are eligible leader replicas."""
+    return all(info.keeps_elr for info in state.brokers.values())
 
 
 def eligible(state: ClusterState) -> frozenset[int]:
@@ -30,24 +74,52 @@ def eligible(state: ClusterState) -> frozenset[int]:
 
 
 def departed(
-    state: ClusterState, broker: int, wiped: bool, alive: Brokers | None = None
+    state: ClusterState,
+    broker: int,
+    holdings: Holdings,
+    alive: Brokers | None = None,
+    minimum: Minimum = no_minimum,
 ) -> list[PartitionsChanged]:
     """What follows from the end of an earlier life of `broker`, before it enters again.
 
     It leads nothing any more. It is no longer in sync where somebody `alive` is (without that, any
-    other that is registered): what it had not flushed may be lost. After a lost disk (`wiped`) it
-    is in sync nowhere.
+    other that is registered), nor where it lost something.
     """
     others = frozenset(state.brokers if alive is None else alive) - {broker}
 
-    def decide(partition: PartitionState) -> PartitionState | None:
-        isr = partition.isr
-        if broker in isr and (wiped or not others.isdisjoint(isr)):
-            isr = without(isr, broker)
-        leader = NO_LEADER if partition.leader == broker else partition.leader
-        return led(partition, leader, isr)
+    def decide_for(topic: Topic) -> Decide:
+        least = minimum(topic)
 
-    return _changes(state.topics.values(), lambda topic: decide)
+        def decide(index: int, partition: PartitionState) -> PartitionState | None:
+            if broker not in partition.replicas:
+                return None
+            isr, held = partition.isr, holdings(topic, index)
+            if broker in isr and (held.loss or not others.isdisjoint(isr)):
+                isr = without(isr, broker)
+            leader = NO_LEADER if partition.leader == broker else partition.leader
+            after = led(partition, leader, isr, least) or partition
+            after = _after_loss(after, broker, held)
+            return None if after == partition else after
+
+        return decide
+
+    return _changes(state.topics.values(), decide_for)
+
+
+def _after_loss(partition: PartitionState, broker: int, held: Held) -> PartitionState:
+    known, lost = partition.last_known_elr, dict(partition.lost)
+    if held.loss is Loss.ALL:
+        known = without(known, broker)
+        lost[broker] = max(held.had, lost.get(broker, -1))
+    elif held.end >= lost.get(broker, held.end + 1) >= 0:
+        # Somebody has put back what was missing. Nobody else can lead if this one was the last.
+        del lost[broker]
+        if not (partition.isr or partition.elr or known):
+            known = (broker,)
+    elr = without(partition.elr, broker) if held.loss else partition.elr
+    return msgspec.structs.replace(
+        partition, elr=elr, last_known_elr=known, lost=tuple(sorted(lost.items()))
+    )
 
 
 def elected(
@@ -55,6 +127,7 @@ def elected(
     live: Brokers,
     unclean: Callable[[Topic], bool],
     stopping: Brokers = (),
+    minimum: Minimum = no_minimum,
 ) -> list[PartitionsChanged]:
     """A living leader for each partition that has none, and no dead among the in-sync replicas.
 
@@ -63,7 +136,8 @@ def elected(
     """
 
     def decide_for(topic: Topic) -> Decide:
-        return lambda partition: elect(partition, live, lambda: unclean(topic), stopping)
+        least = minimum(topic)
+        return lambda _, partition: elect(partition, live, lambda: unclean(topic), stopping, least)
 
     return _changes(topics, decide_for)
 
@@ -73,6 +147,7 @@ def elect(
     live: Brokers,
     unclean: Callable[[], bool],
     stopping: Brokers = (),
+    minimum: int = 0,
 ) -> PartitionState | None:
     """The same for one partition; None if it is in order."""
     # Nearly always nothing is to be done, so that is found out first.
@@ -80,62 +155,126 @@ def elect(
         return None
     isr = tuple(member for member in partition.isr if member in live)
     if partition.leader in isr:
-        return led(partition, partition.leader, isr)
-    staying = [member for member in isr if member not in stopping]
-    leader = first_of(partition.replicas, staying or isr)
+        return led(partition, partition.leader, isr, minimum)
+    leader = _first_staying(partition.replicas, isr, stopping)
     if leader != NO_LEADER:
-        return led(partition, leader, isr)
-    leader = _last_resort(partition, live) if unclean() else NO_LEADER
-    return led(partition, leader, partition.isr if leader == NO_LEADER else (leader,))
+        return led(partition, leader, isr, minimum)
+    if minimum:
+        ready = [member for member in partition.elr if member in live]
+        leader = _first_staying(partition.replicas, ready, stopping)
+        if leader != NO_LEADER:
+            return led(partition, leader, (leader,), minimum)
+        # Nobody else has more: all who were in sync or eligible came back with less.
+        if not partition.isr and not partition.elr:
+            leader = first_of(partition.last_known_elr, live)
+    if leader == NO_LEADER and unclean():
+        leader = _last_resort(partition, live)
+    if leader == NO_LEADER:
+        return led(partition, leader, () if minimum else partition.isr, minimum)
+    # Without a minimum: who was eligible may have more than this one, and counts no more.
+    return led(partition, leader, (leader,))
+
+
+def _first_staying(order: Iterable[int], members: Brokers, stopping: Brokers) -> int:
+    staying = [member for member in members if member not in stopping]
+    return first_of(order, staying or members)
 
 
 def _last_resort(partition: PartitionState, live: Brokers) -> int:
-    """Who leads though not in sync. Replicas that are only being made know the least."""
+    """Who leads though not in sync. Replicas that are only being made know the least, and those
+    that lost everything know nothing."""
     settled = [member for member in partition.replicas if member not in partition.adding]
-    return first_of([*settled, *partition.adding], live)
+    lost = dict(partition.lost)
+    order = [member for member in (*settled, *partition.adding) if member not in lost]
+    return first_of([*partition.last_known_elr, *order, *lost], live)
 
 
-def preferred(topics: Iterable[Topic], live: Brokers) -> list[PartitionsChanged]:
+def preferred(
+    topics: Iterable[Topic], live: Brokers, minimum: Minimum = no_minimum
+) -> list[PartitionsChanged]:
     """Leadership to the first replica of each partition wherever that is alive and in sync."""
-    return _changes(topics, lambda topic: lambda partition: to_preferred(partition, live))
+
+    def decide_for(topic: Topic) -> Decide:
+        least = minimum(topic)
+        return lambda _, partition: to_preferred(partition, live, least)
+
+    return _changes(topics, decide_for)
 
 
-def to_preferred(partition: PartitionState, live: Brokers) -> PartitionState | None:
+def to_preferred(
+    partition: PartitionState, live: Brokers, minimum: int = 0
+) -> PartitionState | None:
     """The partition led by its first replica; None where it is, or where that cannot lead."""
     first = partition.replicas[0]
     if partition.leader == first or first not in live or first not in partition.isr:
         return None
-    return led(partition, first, partition.isr)
+    return led(partition, first, partition.isr, minimum)
 
 
-def handed_over(state: ClusterState, broker: int, live: Brokers) -> list[PartitionsChanged]:
+def handed_over(
+    state: ClusterState, broker: int, live: Brokers, minimum: Minimum = no_minimum
+) -> list[PartitionsChanged]:
     """What a broker that is about to stop gives to others that stay `live` and are in sync.
 
     It leaves the in-sync replicas too, so that no write waits for it. What only it has, it keeps.
     """
     others = frozenset(live) - {broker}
 
-    def decide(partition: PartitionState) -> PartitionState | None:
-        if broker not in partition.isr:
-            return None
-        isr = without(partition.isr, broker)
-        leader = partition.leader
-        if leader == broker:
-            leader = first_of(partition.replicas, [member for member in isr if member in others])
-        if leader not in others:
-            return None
-        return led(partition, leader, isr)
+    def decide_for(topic: Topic) -> Decide:
+        least = minimum(topic)
 
-    return _changes(state.topics.values(), lambda topic: decide)
+        def decide(_: int, partition: PartitionState) -> PartitionState | None:
+            if broker not in partition.isr:
+                return None
+            isr = without(partition.isr, broker)
+            leader = partition.leader
+            if leader == broker:
+                heirs = [member for member in isr if member in others]
+                leader = first_of(partition.replicas, heirs)
+            if leader not in others:
+                return None
+            return led(partition, leader, isr, least)
+
+        return decide
+
+    return _changes(state.topics.values(), decide_for)
 
 
-def led(partition: PartitionState, leader: int, isr: tuple[int, ...]) -> PartitionState | None:
+def led(
+    partition: PartitionState, leader: int, isr: tuple[int, ...], minimum: int = 0
+) -> PartitionState | None:
     """The partition with this leader and these in-sync replicas; None if that changes nothing."""
     if leader == partition.leader and isr == partition.isr:
         return None
-    epoch = partition.leader_epoch + (leader != partition.leader)
-    return PartitionState(
-        partition.replicas, isr, leader, epoch, partition.adding, partition.removing
+    return in_sync_with(partition, leader, isr, minimum)
+
+
+def in_sync_with(
+    partition: PartitionState, leader: int, isr: tuple[int, ...], minimum: int
+) -> PartitionState:
+    """The same, also if that changes nothing; who is eligible follows.
+
+    With enough in sync the high watermark may move again, and those who are not in sync are left
+    behind. It moves only where there is a leader.
+    """
+    elr = partition.elr
+    if len(isr) < minimum_isr(minimum, partition.replicas, partition.adding):
+        elr = (*elr, *partition.isr)
+    elif leader != NO_LEADER:
+        elr = ()
+    known = partition.last_known_elr
+    if leader != NO_LEADER:
+        known = ()
+    elif partition.leader != NO_LEADER:
+        known = (partition.leader,)
+    return msgspec.structs.replace(
+        partition,
+        isr=isr,
+        leader=leader,
+        leader_epoch=partition.leader_epoch + (leader != partition.leader),
+        elr=tuple(member for member in partition.replicas if member in elr and member not in isr),
+        last_known_elr=known,
+        lost=tuple(each for each in partition.lost if each[0] not in isr),
     )
 
 
@@ -157,7 +296,7 @@ def _changes(
             changed = {
                 index: decided
                 for index, partition in enumerate(topic.partitions)
-                if (decided := decide(partition)) is not None
+                if (decided := decide(index, partition)) is not None
             }
             if changed:
                 yield PartitionsChanged(topic.name, changed)

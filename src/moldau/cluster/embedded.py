@@ -29,7 +29,7 @@ from moldau.cluster.journal import (
     read_journal,
 )
 from moldau.cluster.state import ClusterState, ImpossibleChange
-from moldau.cluster.store import FenceListener, Listener, StoreError
+from moldau.cluster.store import FenceListener, Listener, RegistrationListener, StoreError
 from moldau.cluster.topics import BrokerInfo
 
 FILE_NAME = "cluster-metadata.jsonl"
@@ -135,6 +135,13 @@ class EmbeddedStore:
 
     def on_new_session(self, rejoin: Callable[[], Awaitable[None]]) -> None:
         """Never awaited: there is no session."""
+
+    def on_registration(self, listener: RegistrationListener) -> None:
+        """Never called: there is nobody to be registered with."""
+
+    @property
+    def registration(self) -> int:
+        return -1
 
     def folder_id_of(self, broker: int) -> str | None:
         """None: the state goes with the folder, so a lost disk leaves nothing to compare with."""

@@ -23,7 +23,7 @@ from moldau.cluster.changes import (
     TopicConfigured,
     TopicCreated,
 )
-from moldau.cluster.elections import elect, eligible, to_preferred
+from moldau.cluster.elections import Minimum, elect, eligible, no_minimum, to_preferred
 from moldau.cluster.liveness import Liveness
 from moldau.cluster.reassignment import finished, is_moving
 from moldau.cluster.store import Conflict, MetadataStore, NotController, StoreError
@@ -65,12 +65,14 @@ class Office:
         broker: int,
         settings: Callable[[], OfficeSettings],
         is_unclean: Callable[[Topic], bool],
+        minimum: Minimum = no_minimum,
     ) -> None:
         self._store = store
         self._state = store.state
         self._broker = broker
         self._settings = settings
         self._is_unclean = is_unclean
+        self._minimum = minimum
         self._liveness = Liveness(self._report_dead)
         self._due: set[str] = set()
         self._all_due = False
@@ -244,9 +246,11 @@ class Office:
             return None
         live = self._state.brokers.keys()
         stopping = live - eligible(self._state)
+        minimum = self._minimum(topic)
         changed = {}
         for index, partition in enumerate(topic.partitions):
-            after = elect(partition, live, lambda: self._is_unclean(topic), stopping) or partition
+            after = elect(partition, live, lambda: self._is_unclean(topic), stopping, minimum)
+            after = after or partition
             if is_moving(after):
                 after = finished(after, live) or after
             if after is not partition:
@@ -259,10 +263,11 @@ class Office:
         changes: list[AnyChange] = []
         count = 0
         for topic in self._state.topics.values():
+            minimum = self._minimum(topic)
             changed = {
                 index: after
                 for index, partition in enumerate(topic.partitions)
-                if (after := to_preferred(partition, live)) is not None
+                if (after := to_preferred(partition, live, minimum)) is not None
             }
             if changed:
                 changes.append(PartitionsChanged(topic.name, changed))
@@ -293,8 +298,9 @@ def _tell(changes: Iterable[PartitionsChanged], before: dict[str, Topic]) -> Non
         logger.info("%d partitions have a new leader", led)
     if offline:
         logger.error(
-            "%d partitions are offline: no in-sync replica of them is alive; start the brokers that"
-            " hold them, or allow unclean.leader.election.enable and lose what they had",
+            "%d partitions are offline: no replica that surely has everything is alive; start the"
+            " brokers that hold them, or allow unclean.leader.election.enable and lose what they"
+            " had",
             offline,
         )
     if arrived:

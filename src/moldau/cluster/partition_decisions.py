@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from moldau.cluster.changes import AnyChange, PartitionsChanged
-from moldau.cluster.elections import elect, eligible, to_preferred
+from moldau.cluster.elections import Minimum, elect, eligible, no_minimum, to_preferred
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.placement import Replicas
 from moldau.cluster.reassignment import begun, cancelled, is_moving
@@ -53,9 +53,15 @@ class LeaderElection:
     Without `wanted` all partitions are meant, and those with the right leader are not mentioned.
     """
 
-    def __init__(self, kind: ElectionType, wanted: Sequence[PartitionKey] | None) -> None:
+    def __init__(
+        self,
+        kind: ElectionType,
+        wanted: Sequence[PartitionKey] | None,
+        minimum: Minimum = no_minimum,
+    ) -> None:
         self._kind = kind
         self._wanted = wanted
+        self._minimum = minimum
         self._tried: dict[PartitionKey, PartitionState] = {}
 
     def decide(self, state: ClusterState) -> Decided:
@@ -103,8 +109,9 @@ class LeaderElection:
         self, topic: Topic, partition: PartitionState, state: ClusterState
     ) -> PartitionState | None:
         if self._kind is ElectionType.PREFERRED:
-            return to_preferred(partition, eligible(state))
-        after = elect(partition, state.brokers.keys(), lambda: True)
+            return to_preferred(partition, eligible(state), self._minimum(topic))
+        live = state.brokers.keys()
+        after = elect(partition, live, lambda: True, live - eligible(state), self._minimum(topic))
         return None if after is None or after.leader == NO_LEADER else after
 
     def _nobody(self) -> ClusterError:

@@ -97,16 +97,36 @@ def _settled(
     leader = partition.leader
     if leader not in isr:
         leader = first_of(replicas, [member for member in isr if member in live])
-    return PartitionState(
-        replicas, isr, leader, partition.leader_epoch + (leader != partition.leader)
-    )
+    epoch = partition.leader_epoch + (leader != partition.leader)
+    return PartitionState(replicas, isr, leader, epoch, (), (), *_kept(partition, replicas, isr))
 
 
 def _with(
     partition: PartitionState, *, replicas: Replicas, adding: Replicas, removing: Replicas
 ) -> PartitionState:
     isr = tuple(member for member in partition.isr if member in replicas)
-    return PartitionState(replicas, isr, partition.leader, partition.leader_epoch, adding, removing)
+    return PartitionState(
+        replicas,
+        isr,
+        partition.leader,
+        partition.leader_epoch,
+        adding,
+        removing,
+        *_kept(partition, replicas, isr),
+    )
+
+
+def _kept(
+    partition: PartitionState, replicas: Replicas, isr: Replicas
+) -> tuple[Replicas, Replicas, tuple[tuple[int, int], ...]]:
+    """What is still true of the replicas that are not in sync: `elr`, `last_known_elr` and `lost`.
+    The leader sees to it that nobody is eligible any more where enough are in sync."""
+    away = {member for member in replicas if member not in isr}
+    return (
+        tuple(member for member in partition.elr if member in away),
+        tuple(member for member in partition.last_known_elr if member in away),
+        tuple(each for each in partition.lost if each[0] in away),
+    )
 
 
 def _without(members: Sequence[int], others: Collection[int]) -> Replicas:

@@ -14,6 +14,8 @@ Listener = Callable[[Sequence[AnyChange]], None]
 
 
 FenceListener = Callable[[bool], None]
+# The epoch of a registration, and its number (see `MetadataStore.registration`).
+RegistrationListener = Callable[[int, int], None]
 
 
 class StoreError(Exception):
@@ -83,6 +85,14 @@ class MetadataStore(Protocol):
     def on_new_session(self, rejoin: Callable[[], Awaitable[None]]) -> None:
         """Await `rejoin` when the registration was lost and `state` has been read anew: it enters
         the cluster again, as after a start."""
+
+    def on_registration(self, listener: RegistrationListener) -> None:
+        """Call `listener` whenever this broker has been registered, or its registration changed."""
+
+    @property
+    def registration(self) -> int:
+        """Which registration of this broker is the last, counted over all its lives. One life has
+        several; `arrive` counts too. -1 before the first."""
 
     def folder_id_of(self, broker: int) -> str | None:
         """The identity of the data folder that the broker was last registered with."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
@@ -52,7 +53,8 @@ class BrokerInfo(msgspec.Struct, frozen=True):
 
     `epoch` is another with each registration, so that an earlier life of the broker can be told
     from this one; `folder_id` is the identity of its data folder, another after a lost disk. One
-    that is `stopping` takes on nothing new.
+    that is `stopping` takes on nothing new. One that `keeps_elr` lets no high watermark move below
+    min.insync.replicas, and tells when it comes back whether it lost something (KIP-966).
     """
 
     id: int
@@ -62,6 +64,7 @@ class BrokerInfo(msgspec.Struct, frozen=True):
     epoch: int = -1
     folder_id: str = ""
     stopping: bool = False
+    keeps_elr: bool = False
 
 
 class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -69,6 +72,15 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     While the partition moves, `replicas` holds the old and the new ones: `adding` are to be there
     at the end, `removing` are not.
+
+    `elr` are the eligible leader replicas of KIP-966: not in sync, but with everything that is
+    committed, since they were in sync and the high watermark has not moved after that. Nobody is
+    both. While there is no leader, `last_known_elr` names the last one. `lost` are replicas that
+    came back without what they had, with where their logs ended before (-1: not known), until they
+    are in sync again or what they had is put back.
+
+    Brokers that do not know the last three drop them whenever they write the topic. That costs
+    somebody the right to lead, and no data.
     """
 
     replicas: tuple[int, ...]
@@ -77,6 +89,15 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     leader_epoch: int = 0
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
+
+
+def minimum_isr(setting: int, replicas: Sequence[int], adding: Sequence[int]) -> int:
+    """How many have to be in sync where min.insync.replicas is this: all that there are, if those
+    are fewer. Replicas that are only being made do not count yet."""
+    return min(setting, len(replicas) - len(adding))
 
 
 class Topic(msgspec.Struct, frozen=True):

@@ -293,7 +293,7 @@ class AppendingLog(LogState):
             raise StorageError.of(segment.path, error) from error
         self._unsnapped += size
         segment.size = segment.end
-        self._written = self.log_end
+        self._written = self._ends[self._end_place] = self.log_end
         staged.clear()
 
     def _write_rest(self, file: OpenFile, written: int) -> None:
@@ -320,7 +320,7 @@ class AppendingLog(LogState):
         log_end, segment, state = mark
         rolled = self._segments[self._segments.index(segment) + 1 :]
         del self._segments[-len(rolled) or len(self._segments) :]
-        self.log_end = self._written = log_end
+        self.log_end = self._written = self._ends[self._end_place] = log_end
         self._active = segment
         self._reader.forget()
         self.producers.rollback()

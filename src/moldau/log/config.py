@@ -151,7 +151,7 @@ class LogConfig:
     min_insync_replicas: int = setting(
         "min.insync.replicas",
         1,
-        "How many in-sync replicas a write with acks=all needs.",
+        "How many in-sync replicas a write with acks=all needs, and any write to become visible.",
         minimum=1,
         maximum=INT_MAX,
         synonyms=("min.insync.replicas",),

@@ -248,7 +248,7 @@ class Log(FlushingLog):
         self._snapshots.remove_below(self._segments[0].base)
 
     def _shrunk_to(self, log_end: int) -> None:
-        self.log_end = self._written = log_end
+        self.log_end = self._written = self._ends[self._end_place] = log_end
         self.log_start = min(self.log_start, log_end)
         self.flushed = min(self.flushed, log_end)
         self.high_watermark = min(self.high_watermark, log_end)

@@ -16,6 +16,7 @@ from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.errors import CorruptFile, CorruptLog, StorageError
 from moldau.log.files import FilePool, Trash, remove_file
+from moldau.log.last_life import LastLife
 from moldau.log.leftovers import SEGMENT_FILE, tidy
 from moldau.log.log import Log
 from moldau.log.lookup import read_batch, rebuild_producers
@@ -63,7 +64,7 @@ def load_log(
     pool: FilePool,
     trash: Trash,
     *,
-    is_clean: bool,
+    last_life: LastLife,
     recovery_point: int | None,
     log_start: int,
     recovered: Recovered,
@@ -73,8 +74,8 @@ def load_log(
     After a clean stop nothing but the small files is read. Otherwise every batch from the recovery
     point on is checked, the log is cut at the first that is not whole and valid, and indexes,
     producer state and leader epochs are brought in step with what is left. What cannot be trusted
-    before the recovery point puts the log offline. Where the recovery point is not known (None),
-    everything is checked.
+    before the recovery point puts the log offline. Where the recovery point is not known (None), or
+    the files are others than a clean stop left, everything is checked.
     """
     names = tidy(folder, os.listdir(folder))
     bases = []
@@ -105,6 +106,10 @@ def load_log(
         segments.append(Segment(folder, log_start, 0, pool, interval))
     log_start = max(log_start, segments[0].base)
     topic_id = read_topic_id(f"{folder}/{PARTITION_METADATA}")
+    is_clean = last_life.left_clean(topic_id, partition, sum(each.size for each in segments))
+    if not is_clean and last_life.marker is not None:
+        logger.warning("%s has changed since the broker stopped: all of it is checked", folder)
+        recovery_point = None
     kept = Snapshots(folder, snapshots)
     log = Log(folder, topic, partition, topic_id, config, pool, trash, segments, kept)
     log.log_start = log_start

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 
 from moldau.log.config import LogConfig
+from moldau.log.ends import Entry
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.errors import StorageError
 from moldau.log.files import FilePool, Trash
@@ -22,7 +23,8 @@ class LogState:
     """
 
     __slots__ = (
-        "_active", "_after_max_ms", "_append_time", "_before_max_ms", "_config", "_failure",
+        "_active", "_after_max_ms", "_append_time", "_before_max_ms", "_config", "_end_place",
+        "_ends", "_failure",
         "_files_made", "_files_synced", "_inspect", "_mark", "_max_bytes", "_reader", "_segments",
         "_snapshots", "_staged", "_torn", "_truncations", "_truncations_synced", "_unsnapped",
         "_written", "clean_end", "epochs",
@@ -69,6 +71,9 @@ class LogState:
         self._files_made = 0
         # Negative until the folder of a new log has been synced.
         self._files_synced = 0
+        # Where the log's end is written down outside of its folder (see `ends`).
+        self._ends: memoryview | list[int] = [0]
+        self._end_place = 0
         # Compaction has left at most one record a key before it.
         self.clean_end = 0
         self.config = config
@@ -116,6 +121,16 @@ class LogState:
         """The disk refused: tell whom it concerns, unless it may soon do so no more."""
         if error.is_damage and self.on_failure is not None:
             self.on_failure(self, error)
+
+    @property
+    def end_entry(self) -> Entry | None:
+        """Where the log's end is written down, if it is."""
+        ends = self._ends
+        return (ends, self._end_place) if isinstance(ends, memoryview) else None
+
+    @end_entry.setter
+    def end_entry(self, entry: Entry | None) -> None:
+        self._ends, self._end_place = entry or ([0], 0)
 
     def mark_new(self) -> None:
         """Nothing of the log's folder is known to be on disk."""

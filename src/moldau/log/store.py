@@ -6,15 +6,14 @@ import fcntl
 import json
 import logging
 import os
-import re
 import shutil
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from moldau.log import folders
 from moldau.log.checkpoint import (
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -23,17 +22,18 @@ from moldau.log.checkpoint import (
     read_offsets,
     write_offsets,
 )
+from moldau.log.closing import close_logs
 from moldau.log.config import LogConfig
+from moldau.log.ends import FILE_NAME as ENDS_FILE
+from moldau.log.ends import LogEnds, read_ends
 from moldau.log.errors import CorruptFile, FolderInUse, LogError, StorageError
 from moldau.log.files import (
     FilePool,
     Trash,
-    can_sync_file_systems,
+    remove_file,
     replace_file,
-    sync_file_system,
-    sync_folder,
 )
-from moldau.log.flush import Flush
+from moldau.log.last_life import LastLife, leave_marker, take_marker
 from moldau.log.log import Log
 from moldau.log.properties import (
     META_PROPERTIES,
@@ -46,17 +46,7 @@ from moldau.log.recovery import Recovered, create_log, load_log
 
 logger = logging.getLogger("moldau.log")
 
-CLEAN_MARKER = ".kafka_cleanshutdown"
 LOCK = ".lock"
-_DELETE_SUFFIX = "-delete"
-_STRAY_SUFFIX = "-stray"
-_DAMAGED_SUFFIX = "-damaged"
-_LOG_FOLDER = re.compile(r"(.+)-(\d{1,10})")
-_MAX_NAME = 255
-_UNIQUE = 32
-_CLOSING_THREADS = 16
-# So many logs are forced to disk by one call for all.
-_MANY_LOGS = 200
 
 # Logs that are open, with a share of the one at hand; all logs; bytes checked.
 Progress = Callable[[float, int, int], None]
@@ -66,8 +56,9 @@ class LogStore:
     """All logs of a broker, each in `<topic>-<partition>/` of one folder.
 
     Beside them lie `.lock` (held while the store is open), three checkpoint files (recovery points,
-    log starts and high watermarks), `meta.properties`, and, between a clean stop and the next
-    start, the marker `.kafka_cleanshutdown`. Event loop only; `open` and `close` block.
+    log starts and high watermarks), `meta.properties`, `log-ends` where there are other replicas
+    (see `ends`), and, between a clean stop and the next start, the marker `.kafka_cleanshutdown`
+    with the epoch of the broker's registration. Event loop only; `open` and `close` block.
 
     A crash leaves no marker, so the next start checks what lies after the recovery points. A log
     that is being deleted has been renamed to `<name>.<unique>-delete`, and the next start removes
@@ -89,6 +80,9 @@ class LogStore:
         self.trash = Trash()
         self.recovered = Recovered()
         self.was_clean = False
+        self.last_life = LastLife()
+        self.broker_epoch = -1
+        self._ends: LogEnds | None = None
         self._on_progress = on_progress
         # Checkpoints are written by several threads; an older one must not replace a newer one.
         self._writing = threading.Lock()
@@ -108,11 +102,14 @@ class LogStore:
         try:
             os.makedirs(self.folder, exist_ok=True)
             self._take_lock()
-            self.was_clean = self._take_marker()
+            marker = take_marker(self.folder)
+            self.was_clean = marker is not None
             recovery_points = self._read_checkpoint(RECOVERY_POINTS)
             log_starts = self._read_checkpoint(LOG_STARTS) or {}
             high_watermarks = self._read_checkpoint(HIGH_WATERMARKS) or {}
-            found = self._find_logs()
+            ends = read_ends(f"{self.folder}/{ENDS_FILE}")
+            self.last_life = LastLife(marker, ends, recovery_points or {}, high_watermarks)
+            found = folders.find_logs(self.folder, self.trash)
             if recovery_points is None and not found:
                 # From now on a log that the checkpoint does not name is known to be a new one.
                 recovery_points = {}
@@ -135,7 +132,7 @@ class LogStore:
                 self.defaults,
                 self.pool,
                 self.trash,
-                is_clean=self.was_clean,
+                last_life=self.last_life,
                 recovery_point=point,
                 log_start=log_starts.get(key, 0),
                 recovered=self.recovered,
@@ -176,8 +173,43 @@ class LogStore:
         log = create_log(
             folder, topic, partition, topic_id, config or self.defaults, self.pool, self.trash
         )
+        self._note_end(log, 0)
         self.logs[key] = log
         return log
+
+    def begin_life(self, registration: int) -> None:
+        """What the last life left has been dealt with: write down where the logs end from now on.
+
+        Without room for it there are no such notes, and a crash counts as a loss.
+        """
+        ends, self.last_life = self.last_life.ends, LastLife()
+        try:
+            self._ends = LogEnds(f"{self.folder}/{ENDS_FILE}", registration)
+            for log in self.logs.values():
+                least = 0
+                if log.offline is not None and log.topic_id is not None and ends is not None:
+                    # Damaged: it should end where it did.
+                    least = ends.end_of(log.topic_id, log.partition)
+                self._note_end(log, max(log.log_end, least))
+        except StorageError as error:
+            logger.error("a crash will count as a loss: the ends of logs are not kept: %s", error)
+            remove_file(f"{self.folder}/{ENDS_FILE}")
+
+    def registered(self, epoch: int, registration: int) -> None:
+        """The broker is registered with this epoch, under this number."""
+        self.broker_epoch = epoch
+        if self._ends is not None:
+            self._ends.register(registration)
+
+    def _note_end(self, log: Log, end: int) -> None:
+        if self._ends is not None and log.topic_id is not None:
+            log.end_entry = self._ends.take(log.topic_id, log.partition, end)
+
+    def _forget_end(self, log: Log) -> None:
+        """Somebody gave the log up, and does not miss it at the next start."""
+        if self._ends is not None and log.end_entry is not None:
+            self._ends.drop(log.end_entry)
+            log.end_entry = None
 
     def claim(self, topic: str, partition: int, topic_id: uuid.UUID) -> None:
         """Write down again whose a log is that has lost its `partition.metadata`."""
@@ -193,13 +225,13 @@ class LogStore:
 
     def delete(self, topic: str, partition: int) -> None:
         """Remove a log: at once from sight, from the disk by and by. Readers finish undisturbed."""
-        doomed = self._rename_away(topic, partition, _DELETE_SUFFIX)
+        doomed = self._rename_away(topic, partition, folders.DELETE_SUFFIX)
         if doomed is not None:
             self.trash.add(doomed)
 
     def set_aside(self, topic: str, partition: int) -> None:
         """Take a log out of service that nobody here knows; its folder stays as `...-stray`."""
-        stray = self._rename_away(topic, partition, _STRAY_SUFFIX)
+        stray = self._rename_away(topic, partition, folders.STRAY_SUFFIX)
         if stray is not None:
             logger.warning("%s-%d is no topic of this cluster; kept as %s", topic, partition, stray)
 
@@ -209,30 +241,23 @@ class LogStore:
         Of each partition the last one is kept, for people to look at.
         """
         log = self.logs[topic, partition]
-        away = self._path_away(log, _DAMAGED_SUFFIX)
-        # All but the part that makes it unique.
-        start, end = away[: -_UNIQUE - len(_DAMAGED_SUFFIX)], _DAMAGED_SUFFIX
+        away = folders.path_away(log.folder, folders.DAMAGED_SUFFIX)
         try:
             os.rename(log.folder, away)
-            paths = [f"{self.folder}/{name}" for name in os.listdir(self.folder)]
+            earlier = folders.earlier_away(away)
         except OSError as error:
             raise StorageError.of(log.folder, error) from error
-        earlier = [path for path in paths if path.startswith(start) and path.endswith(end)]
-        del self.logs[topic, partition]
+        self._forget_end(self.logs.pop((topic, partition)))
         for path in earlier:
-            if path != away:
-                self.trash.add(path)
+            self.trash.add(path)
         return away
-
-    def _path_away(self, log: Log, ending: str) -> str:
-        suffix = f".{uuid.uuid4().hex}{ending}"
-        return f"{self.folder}/{os.path.basename(log.folder)[: _MAX_NAME - len(suffix)]}{suffix}"
 
     def _rename_away(self, topic: str, partition: int, ending: str) -> str | None:
         """The new path of a log's folder; None if it was gone already."""
         log = self.logs.pop((topic, partition))
+        self._forget_end(log)
         log.abandon(StorageError(log.folder, "the log has been deleted"))
-        away = self._path_away(log, ending)
+        away = folders.path_away(log.folder, ending)
         try:
             os.rename(log.folder, away)
         except FileNotFoundError:
@@ -294,56 +319,34 @@ class LogStore:
         if self._lock is None:
             return
         try:
-            is_clean = self._close_logs()
+            is_clean = close_logs(list(self.logs.values()), self._lock)
             self.trash.join()
             self.checkpoint()
             if is_clean:
-                content = json.dumps({"version": 0, "brokerEpoch": -1}).encode()
-                replace_file(f"{self.folder}/{CLEAN_MARKER}", content, sync=True)
-                sync_folder(self.folder)
+                if self._ends is not None:
+                    for log in self.logs.values():
+                        if log.end_entry is not None:
+                            self._ends.note_size(log.end_entry, log.size)
+                    self._ends.force()
+                content = {"version": 0, "brokerEpoch": self.broker_epoch}
+                leave_marker(self.folder, json.dumps(content).encode())
         except OSError as error:
             raise StorageError.of(self.folder, error) from error
         finally:
             self._drop_lock()
 
-    def _close_logs(self) -> bool:
-        """Close all logs; whether everything is on disk.
-
-        Few of them are forced to disk one by one, many at a time. Of thousands the small files
-        alone would take a minute, so they are only written, and then the whole file system is
-        forced to disk at once.
-        """
-        logs = list(self.logs.values())
-        is_clean = all(log.offline is None for log in logs)
-        flushes: list[tuple[Log, Flush]] = []
-        for log in logs:
-            try:
-                flush = log.prepare_close()
-            except StorageError as error:
-                is_clean = False
-                logger.error("could not close %s-%d: %s", log.topic, log.partition, error)
-                continue
-            if flush is not None:
-                flushes.append((log, flush))
-        is_many = len(flushes) > _MANY_LOGS and can_sync_file_systems()
-        with ThreadPoolExecutor(_CLOSING_THREADS, "moldau-close") as threads:
-            running = [
-                (log, flush, threads.submit(flush.write if is_many else flush.run))
-                for log, flush in flushes
-            ]
-            for log, _, closing in running:
-                try:
-                    closing.result()
-                except StorageError as error:
-                    is_clean = False
-                    logger.error("could not close %s-%d: %s", log.topic, log.partition, error)
-        if is_many and self._lock is not None:
-            sync_file_system(self._lock)
-        for _, flush in flushes:
-            flush.done()
-        for log in logs:
-            log.abandon()
-        return is_clean
+    def leave_as_found(self) -> None:
+        """Let go of everything, with the same signs for the next start as there were for this one:
+        nobody has been told yet what they say."""
+        if self._lock is None:
+            return
+        try:
+            if self.last_life.marker is not None:
+                leave_marker(self.folder, self.last_life.marker)
+        except OSError as error:
+            raise StorageError.of(self.folder, error) from error
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         """Let go of everything without writing, as a crash does; for tests and lost disks."""
@@ -371,18 +374,11 @@ class LogStore:
         self._lock = fd
 
     def _drop_lock(self) -> None:
+        if self._ends is not None:
+            self._ends.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _take_marker(self) -> bool:
-        """Was the last stop clean? The marker goes for good before anything can change."""
-        try:
-            os.unlink(f"{self.folder}/{CLEAN_MARKER}")
-        except FileNotFoundError:
-            return False
-        sync_folder(self.folder)
-        return True
 
     def _read_checkpoint(self, name: str) -> dict[Partition, int] | None:
         try:
@@ -391,20 +387,3 @@ class LogStore:
             # Without it more is checked than need be, and nothing is lost.
             logger.warning("ignoring a checkpoint: %s", error)
             return None
-
-    def _find_logs(self) -> list[tuple[str, Partition]]:
-        found = []
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                if not entry.is_dir():
-                    continue
-                if entry.name.endswith(_DELETE_SUFFIX):
-                    self.trash.add(entry.path)
-                    continue
-                match = _LOG_FOLDER.fullmatch(entry.name)
-                if match is None:
-                    logger.info("%s is not a log's folder", entry.path)
-                    continue
-                found.append((entry.name, (match[1], int(match[2]))))
-        found.sort(key=lambda item: item[1])
-        return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -124,6 +126,31 @@ def test_nothing_is_known_of_a_follower_that_somebody_else_put_out() -> None:
     assert sorted(view.followers) == [2, 3]
     assert view.followers[2].log_end == 9
     assert view.agreed((0, 2, 3), (0, 2)) == []
+
+
+def test_below_the_minimum_and_while_anybody_is_eligible_nothing_is_committed() -> None:
+    view = InSync(0, (0, 1, 2), (0, 1), 0, 100.0, minimum=2)
+    is_right = partial(view.is_right, 5, 5, 100.0, LAG_S)
+    seen = [view.may_commit]
+    fetch(view, 1, 4, 5, at=80.0)
+    view.agreed((0, 1, 2), (0,), (1,), 2)
+    fetch(view, 1, 4, 5, at=80.0)
+    seen.append(view.may_commit)
+    assert view.may_join(1, high_watermark=4)
+    assert view.is_right(5, 4, 100.0, LAG_S), "who lags is not taken back as it is put out"
+    # Enough are in sync by another minimum, but broker 1 may still be elected.
+    view.agreed((0, 1, 2), (0,), (1,), 1)
+    seen.append(view.may_commit)
+    assert not is_right()
+    assert propose(view, 5, 5, 100.0) == (0,)
+    assert is_right(), "that is asked for already"
+    view.agreed((0, 1, 2), (0,), (), 1)
+    seen.append(view.may_commit)
+    assert seen == [True, False, False, True]
+    assert propose(view, 5, 5, 100.0) is None
+    view.agreed((0, 1, 2), (0,), (1,), 2)
+    fetch(view, 1, 5, 5)
+    assert propose(view, 5, 4, 100.0) == (0, 1)
 
 
 def test_the_low_watermark_is_that_of_the_live() -> None:

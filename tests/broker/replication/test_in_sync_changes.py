@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from moldau.cluster.changes import TopicConfigured
 from moldau.cluster.store import Conflict, StoreError
 from moldau.wire.errors import Error
 from tests.broker.replication.brokers import Brokers, until
@@ -46,6 +47,58 @@ def test_acks_all_needs_as_many_in_sync_as_the_topic_says(tell: Tell) -> None:
         await cluster.until_in_sync("t", (0, 1))
         assert await cluster.write(0, "t", "d", acks=-1) == 2
         await cluster.until_same("t", 0, 1, watermark=3)
+
+    tell(story, **LAG)
+
+
+def test_nothing_more_is_shown_while_too_few_are_in_sync(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", (0, 1, 2), min_insync_replicas="2")
+        await cluster.write(0, "t", "a")
+        await cluster.until_same("t", 0, 1, 2, watermark=1)
+        for follower in (1, 2):
+            cluster.deafen(follower)
+        await cluster.write(0, "t", "b")
+        await cluster.until_in_sync("t", (0,))
+        # Who left last, when too few remained, has all that may be read.
+        assert cluster.state(0, "t").elr != ()
+        assert set(cluster.state(0, "t").elr) <= {1, 2}
+        await cluster.write(0, "t", "c")
+        assert await cluster.values(0, "t") == ["a"]
+        fetched = await cluster.fetch(0, "t", 1, max_wait_ms=0)
+        assert (fetched.high_watermark, bytes(fetched.records)) == (1, b"")
+        cluster.hear(1)
+        await cluster.until_in_sync("t", (0, 1))
+        assert cluster.state(0, "t").elr == ()
+        await cluster.until_same("t", 0, 1, watermark=3)
+
+    tell(story, 3, **LAG)
+
+
+def test_a_lower_minimum_shows_what_is_there_once_nobody_is_eligible(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t", min_insync_replicas="2")
+        cluster.deafen(1)
+        await cluster.write(0, "t", "a")
+        await cluster.until_in_sync("t", (0,))
+        assert cluster.state(0, "t").elr == (1,)
+        assert await cluster.values(0, "t") == []
+        commit, asked = cluster[0].store.commit, asyncio.Event()
+
+        async def unanswered(changes: Sequence[Any], *, as_controller: bool = True) -> None:
+            asked.set()
+            raise StoreError("out of reach")
+
+        cluster[0].store.commit = unanswered  # type: ignore[method-assign]
+        controller = await cluster.controller()
+        change = TopicConfigured("t", {"min.insync.replicas": "1"})
+        await (commit if controller == 0 else cluster[controller].store.commit)([change])
+        await asyncio.wait_for(asked.wait(), 10)
+        # Broker 1 may still be elected, and has nothing.
+        assert await cluster.values(0, "t") == []
+        cluster[0].store.commit = commit  # type: ignore[method-assign]
+        await until(lambda: cluster.state(0, "t").elr == (), "nobody is eligible")
+        assert await cluster.values(0, "t") == ["a"]
 
     tell(story, **LAG)
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,6 +80,28 @@ def test_what_is_written_is_read_again() -> None:
     assert notice == Notice("c", 1, ("t",), brokers=True, configs=True)
 
 
+class OldPartitionState(msgspec.Struct, array_like=True):
+    """As brokers know it that do not know of eligible leader replicas."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+def test_old_and_new_brokers_read_each_others_partitions() -> None:
+    new = PartitionState((1, 2), (), -1, 3, elr=(1,), last_known_elr=(1,), lost=((2, 60),))
+    old = msgspec.json.decode(msgspec.json.encode(new), type=OldPartitionState)
+    assert old == OldPartitionState((1, 2), (), -1, 3)
+    read = msgspec.json.decode(msgspec.json.encode(old), type=PartitionState)
+    assert read == PartitionState((1, 2), (), -1, 3)
+    assert msgspec.json.decode(msgspec.json.encode(new), type=PartitionState) == new
+    old_info = {"id": 1, "host": "h", "port": 9, "rack": None, "folder_id": "f", "stopping": False}
+    assert not znodes.decode_broker("/b", 1, json.dumps(old_info).encode(), 8).keeps_elr
+
+
 @pytest.mark.parametrize(
     "partitions",
     [
@@ -86,6 +109,7 @@ def test_what_is_written_is_read_again() -> None:
         [[[], [], -1]],
         [[[1, 1], [1], 1]],
         [[[1], [1, 2], 1]],
+        [[[1, 2], [1], 1, 0, [], [], [1]]],
     ],
 )
 def test_a_topic_that_could_not_be_served_is_damaged(partitions: list[object]) -> None:

@@ -102,7 +102,7 @@ class Journal:
         log = partition.log
         if not partition.is_leader:
             return Error.NOT_COORDINATOR
-        if len(partition.isr) < log.config.min_insync_replicas:
+        if len(partition.isr) < partition.min_isr:
             return Error.COORDINATOR_NOT_AVAILABLE
         try:
             for batch in _batches(records, log.config.max_message_bytes, now_ms):

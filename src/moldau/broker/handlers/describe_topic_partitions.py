@@ -98,7 +98,7 @@ def _described(broker: Broker, index: int, state: PartitionState) -> dict[str, A
         "leader_epoch": state.leader_epoch,
         "replica_nodes": state.replicas,
         "isr_nodes": state.isr,
-        "eligible_leader_replicas": (),
-        "last_known_elr": (),
+        "eligible_leader_replicas": state.elr,
+        "last_known_elr": state.last_known_elr,
         "offline_replicas": [each for each in state.replicas if each not in alive],
     }

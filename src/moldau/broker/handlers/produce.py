@@ -121,7 +121,10 @@ class ProduceResponse(Response):
         for partition, result, needed in self.appended:
             if result.error:
                 continue
-            if partition.log.high_watermark < needed:
+            if partition.in_sync is not None and len(partition.isr) < partition.min_isr:
+                # It was enough of them when the write was taken.
+                result.fail(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, None)
+            elif partition.log.high_watermark < needed:
                 offline = partition.log.offline
                 if offline is not None:
                     result.fail(*code_and_message(offline))
@@ -131,12 +134,6 @@ class ProduceResponse(Response):
                     result.fail(Error.NOT_LEADER_OR_FOLLOWER, None)
                     result.leader = (partition.leader, partition.leader_epoch)
                     self.endpoints = self.connection.endpoints()
-            elif (
-                partition.in_sync is not None
-                and len(partition.isr) < partition.log.config.min_insync_replicas
-            ):
-                # It was enough of them when the write was taken.
-                result.fail(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, None)
         return True
 
     def _time_out(self) -> None:
@@ -189,7 +186,7 @@ def handle(
             partition = broker.partitions.get((topic, index))
             if partition is None or not partition.is_leader:
                 _refuse(broker, response, result, key, partition)
-            elif acks == -1 and len(partition.isr) < partition.log.config.min_insync_replicas:
+            elif acks == -1 and len(partition.isr) < partition.min_isr:
                 result.error = Error.NOT_ENOUGH_REPLICAS
             elif acks not in (-1, 0, 1):
                 result.error = Error.INVALID_REQUIRED_ACKS

@@ -16,10 +16,15 @@ record is committed (below the high watermark) only when every counted replica h
 
 A follower is out of sync when it has not had everything for `lag_s` and does not have it now. It
 comes back when it has reached the high watermark and the beginning of the leader's epoch: then it
-has every committed record, and none that contradicts the leader's.
+has every committed record, and none that contradicts the leader's. Below the minimum, where the
+high watermark stands still, it must have had everything as well.
 
 A follower outside of the set that keeps up is waited for as well. Otherwise a leader alone under
 load, whose high watermark is its log's end, would outrun it for ever.
+
+While fewer are in sync than the minimum, nothing more is committed (KIP-966). Whoever left in that
+time is in `elr` and may be elected, since it has all that is committed. So nothing is committed as
+long as anybody is there, even with enough in sync: the cluster first has to agree that nobody is.
 """
 
 from __future__ import annotations
@@ -78,7 +83,8 @@ class Follower:
 class InSync:
     """The in-sync set of one partition during one leader epoch."""
 
-    __slots__ = ("_counted", "_me", "epoch_start", "followers", "isr", "proposed", "replicas")
+    __slots__ = ("_counted", "_me", "elr", "epoch_start", "followers", "isr", "may_commit",
+                 "minimum", "proposed", "replicas")  # fmt: skip
 
     def __init__(
         self,
@@ -87,11 +93,16 @@ class InSync:
         isr: tuple[int, ...],
         epoch_start: int,
         now: float,
+        elr: tuple[int, ...] = (),
+        minimum: int = 1,
     ) -> None:
         self._me = me
         self.epoch_start = epoch_start
         self.replicas = replicas
         self.isr = isr
+        self.elr = elr
+        self.minimum = minimum
+        self.may_commit = True
         self.proposed: tuple[int, ...] | None = None
         self.followers = {replica: Follower() for replica in replicas if replica != me}
         for member, follower in self.followers.items():
@@ -100,17 +111,25 @@ class InSync:
         self._counted: list[Follower] = []
         self._count()
 
-    def agreed(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> list[int]:
+    def agreed(
+        self,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        elr: tuple[int, ...] = (),
+        minimum: int = 1,
+    ) -> list[int]:
         """The cluster's word on the partition; answers who was put out by somebody else.
 
         Those may be about to come back with less than they had: nothing is known of them.
         """
-        if replicas == self.replicas and isr == self.isr:
+        self.minimum = minimum
+        if replicas == self.replicas and isr == self.isr and elr == self.elr:
+            self._count()
             return []
         out = set(self.isr) - set(isr) - {self._me}
         if self.proposed is not None:
             out &= set(self.proposed)
-        self.replicas, self.isr, self.proposed = replicas, isr, None
+        self.replicas, self.isr, self.elr, self.proposed = replicas, isr, elr, None
         known = self.followers
         self.followers = {
             replica: known.get(replica) or Follower() for replica in replicas if replica != self._me
@@ -161,11 +180,14 @@ class InSync:
             or (
                 self.followers[replica].keeps_up(leader_end, now, lag_s)
                 if replica in self.isr
-                else self.may_join(replica, high_watermark) and is_eligible(replica)
+                else self._joins(replica, leader_end, high_watermark, now, lag_s)
+                and is_eligible(replica)
             )
         )
         if set(wanted) == set(self.isr):
-            return None
+            if not self._is_past_elr:
+                return None
+            wanted = self.isr
         self.proposed = wanted
         self._count()
         return wanted
@@ -174,13 +196,24 @@ class InSync:
         """Whether nothing is to be proposed, or it has been already."""
         if self.proposed is not None:
             return True
+        if self._is_past_elr:
+            return False
         for replica, follower in self.followers.items():
             if replica in self.isr:
                 if not follower.keeps_up(leader_end, now, lag_s):
                     return False
-            elif self.may_join(replica, high_watermark):
+            elif self._joins(replica, leader_end, high_watermark, now, lag_s):
                 return False
         return True
+
+    def _joins(
+        self, replica: int, leader_end: int, high_watermark: int, now: float, lag_s: float
+    ) -> bool:
+        """Whether a replica may join and would not be put out again at once: that a high watermark
+        has been reached which stands still says nothing."""
+        return self.may_join(replica, high_watermark) and (
+            self.may_commit or self.followers[replica].keeps_up(leader_end, now, lag_s)
+        )
 
     def may_join(self, replica: int, high_watermark: int) -> bool:
         """Whether a replica that is not in the set has got what it takes to be."""
@@ -210,7 +243,13 @@ class InSync:
         starts = [self.followers[each].log_start for each in live if each in self.followers]
         return min([own_start, *starts])
 
+    @property
+    def _is_past_elr(self) -> bool:
+        """Whether enough are in sync, and nobody needs to be eligible besides them."""
+        return bool(self.elr) and len(self.isr) >= self.minimum
+
     def _count(self) -> None:
+        self.may_commit = len(self.isr) >= self.minimum and not self.elr
         members = {*self.isr, *(self.proposed or ())}
         self._counted = [
             follower for replica, follower in self.followers.items() if replica in members

@@ -8,9 +8,8 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from moldau.cluster.changes import PartitionsChanged
+from moldau.cluster.elections import in_sync_with, knows_elr
 from moldau.cluster.store import Conflict, NotController, StoreError
 from moldau.cluster.topics import PartitionState
 
@@ -125,6 +124,7 @@ class IsrChanges:
         self, asked: dict[Partition, tuple[InSync, tuple[int, ...]]]
     ) -> list[PartitionsChanged]:
         topics: dict[str, dict[int, PartitionState]] = {}
+        keeps_elr = knows_elr(self._broker.state)
         for partition, (in_sync, isr) in list(asked.items()):
             state = self._broker.state.partition(partition.topic, partition.index)
             topic = self._broker.state.topics.get(partition.topic)
@@ -141,7 +141,8 @@ class IsrChanges:
                 in_sync.refused()
                 del asked[partition]
                 continue
-            changed = msgspec.structs.replace(state, isr=isr)
+            minimum = partition.log.config.min_insync_replicas if keeps_elr else 0
+            changed = in_sync_with(state, state.leader, isr, minimum)
             topics.setdefault(partition.topic, {})[partition.index] = changed
         return [PartitionsChanged(name, partitions) for name, partitions in topics.items()]
 
@@ -155,8 +156,7 @@ class IsrChanges:
     @staticmethod
     def _tell(asked: dict[Partition, tuple[InSync, tuple[int, ...]]]) -> None:
         for partition, (_, isr) in asked.items():
-            needed = partition.log.config.min_insync_replicas
-            level = logging.WARNING if len(isr) < needed else logging.INFO
+            level = logging.WARNING if len(isr) < partition.min_isr else logging.INFO
             logger.log(
                 level, "%s-%d: in sync are now %s of %s",
                 partition.topic, partition.index, list(isr), list(partition.replicas),

@@ -47,6 +47,8 @@ class Membership:
         self._session = session
         self._paths = paths
         self.guards: list[Check] = []
+        # As this process wrote it last; nobody else writes that node.
+        self.folder_version: int | None = None
 
     def lose(self) -> None:
         """The registration is gone; what is written from now on is written by nobody's right."""
@@ -59,7 +61,8 @@ class Membership:
             data, stat = await self._session.get(path)
         except NoNode:
             return
-        await self._session.multi([SetData(path, data, stat.version)])
+        (written,) = await self._session.multi([SetData(path, data, stat.version)])
+        self.folder_version = written.version
 
     async def register(self, broker: BrokerInfo, notice: Create) -> BrokerInfo:
         """Register, or say something new of a registration of this session.
@@ -89,6 +92,7 @@ class Membership:
             operations.append(SetData(folder, folder_id, folder_stat.version))
         results = await self._session.multi(operations)
         folder_version = results[-1].version if isinstance(results[-1], Stat) else 0
+        self.folder_version = folder_version
         self.guards = [Check(path), Check(folder, folder_version)]
         registered, stat = await self._session.get(path)
         return decode_broker(path, broker.id, registered, stat.czxid)

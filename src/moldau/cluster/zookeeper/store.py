@@ -11,7 +11,14 @@ from typing import Any
 from moldau.cluster.changes import AnyChange, ControllerElected, DeletionsSettled
 from moldau.cluster.lease import Lease
 from moldau.cluster.state import ClusterState
-from moldau.cluster.store import Conflict, FenceListener, Listener, NotController, StoreError
+from moldau.cluster.store import (
+    Conflict,
+    FenceListener,
+    Listener,
+    NotController,
+    RegistrationListener,
+    StoreError,
+)
 from moldau.cluster.topics import BrokerInfo
 from moldau.cluster.zookeeper.commits import Commits
 from moldau.cluster.zookeeper.creation import create_cluster
@@ -95,6 +102,7 @@ class ZooKeeperStore:
         )
         self._lock = asyncio.Lock()
         self._fence = Fence(broker_id)
+        self._registration_listeners: list[RegistrationListener] = []
         # How often the lease has ended.
         self._lapses = 0
         self._rejoin: Callable[[], Awaitable[None]] | None = None
@@ -126,6 +134,15 @@ class ZooKeeperStore:
 
     def on_new_session(self, rejoin: Callable[[], Awaitable[None]]) -> None:
         self._rejoin = rejoin
+
+    def on_registration(self, listener: RegistrationListener) -> None:
+        self._registration_listeners.append(listener)
+
+    @property
+    def registration(self) -> int:
+        if self._membership.folder_version is not None:
+            return self._membership.folder_version
+        return self._tree.folder_versions.get(self.broker_id, -1)
 
     def folder_id_of(self, broker: int) -> str | None:
         return self._tree.folder_ids.get(broker) or None
@@ -428,6 +445,8 @@ class ZooKeeperStore:
     async def _register(self, broker: BrokerInfo) -> BrokerInfo:
         notice = self._commits.notice(brokers=True)
         registered = await self._membership.register(broker, notice)
+        for listener in self._registration_listeners:
+            listener(registered.epoch, self.registration)
         # Only what the state shows too can be missed there.
         await self._tree.catch_up()
         self._registered = registered

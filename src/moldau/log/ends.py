@@ -1,0 +1,173 @@
+"""The ends of all logs, kept outside of their folders: what whoever comes back should find there.
+
+    log-ends      chunks of 64 KiB. The first begins with 128 bytes: a magic number, the boot id
+                  of the machine, the number of the broker's registration, and how many chunks there
+                  are. All else is entries of 32 bytes: topic id, partition, log end, and since a
+                  clean stop the low half of the log's size. An entry without a topic id is free.
+
+The file is mapped into memory, and a log stores its end there after each write. That costs no call
+to the system, and survives the process: the pages are the system's. It does not survive a power
+failure in any order that could be relied on, so after another boot of the machine the ends mean
+nothing, unless the file was forced to disk at a clean stop.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from uuid import UUID
+
+from moldau.log.errors import StorageError
+from moldau.log.files import remove_file
+
+FILE_NAME = "log-ends"
+
+_MAGIC = b"moldau-log-ends 1\n"
+_CHUNK = 64 << 10
+_HEADER = Struct("=18s46sqq")
+_HEADER_SIZE = 128
+_ENTRY = Struct("=16sIIq")
+_SIZE = Struct("=I")
+_SIZE_MASK = 0xFFFFFFFF
+_REGISTRATION, _CHUNKS = 8, 9
+_NOBODY = bytes(16)
+# Where the end is in an entry, in steps of 8 bytes, and so in all entries of a chunk.
+_END = 3
+_PLACES = tuple(range(_END, _CHUNK // 8, _ENTRY.size // 8))
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+Entry = tuple[memoryview, int]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEnds:
+    """What an earlier life of the broker wrote down."""
+
+    boot_id: str
+    registration: int
+    # Log end and low half of the size by topic and partition.
+    entries: dict[tuple[UUID, int], tuple[int, int]]
+
+    def end_of(self, topic_id: UUID, partition: int) -> int:
+        """Where a log ended; 0 for one that was not there."""
+        return self.entries.get((topic_id, partition), (0, 0))[0]
+
+    def is_size(self, topic_id: UUID, partition: int, size: int) -> bool:
+        """Whether a log had this size at a clean stop; True for one that is not known."""
+        entry = self.entries.get((topic_id, partition))
+        return entry is None or entry[1] == size & _SIZE_MASK
+
+
+def boot_id() -> str:
+    """What is another after each start of this machine; empty where the system does not say."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def read_ends(path: str) -> KnownEnds | None:
+    """The file of an earlier life; None if there is none, or it is not whole."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    if len(data) < _CHUNK:
+        return None
+    magic, boot, registration, chunks = _HEADER.unpack_from(data)
+    if magic != _MAGIC or len(data) != chunks * _CHUNK:
+        return None
+    entries = {
+        (UUID(bytes=topic_id), partition): (end, size)
+        for topic_id, partition, size, end in _ENTRY.iter_unpack(memoryview(data)[_HEADER_SIZE:])
+        if topic_id != _NOBODY
+    }
+    return KnownEnds(boot.rstrip(b"\0").decode("ascii", "replace"), registration, entries)
+
+
+class LogEnds:
+    """The file of this life. Event loop only.
+
+    `take` gives a log its entry: a view, and where in it the log's end is to be stored.
+    """
+
+    def __init__(self, path: str, registration: int) -> None:
+        """Replace the file of the last life. StorageError if the disk refuses: there is none."""
+        self._path = path
+        self._maps: list[mmap.mmap] = []
+        # Entries that nobody has had yet, in the last chunk, and those that are free again.
+        self._unused: Iterator[int] = iter(())
+        self._view = memoryview(b"")
+        self._free: list[Entry] = []
+        # A new file, so that nothing of it counts as forced to disk that was not.
+        remove_file(path)
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StorageError.of(path, error) from error
+        self._grow(_HEADER_SIZE // _ENTRY.size)
+        self._header = self._view
+        _HEADER.pack_into(self._maps[0], 0, _MAGIC, boot_id().encode(), registration, 1)
+
+    def register(self, registration: int) -> None:
+        """The broker is registered under another number from now on."""
+        self._header[_REGISTRATION] = registration
+
+    def take(self, topic_id: UUID, partition: int, end: int) -> Entry:
+        """An entry for a log that ends here; StorageError if the disk has no room for it."""
+        if self._free:
+            view, place = self._free.pop()
+        else:
+            unused = next(self._unused, None)
+            if unused is None:
+                self._grow(0)
+                self._header[_CHUNKS] = len(self._maps)
+                unused = next(self._unused)
+            view, place = self._view, unused
+        _ENTRY.pack_into(view.obj, (place - _END) * 8, topic_id.bytes, partition, 0, end)
+        return view, place
+
+    def drop(self, entry: Entry) -> None:
+        """The log is gone, and is not to be missed."""
+        view, place = entry
+        view[place - _END] = view[place - _END + 1] = 0
+        self._free.append(entry)
+
+    def note_size(self, entry: Entry, size: int) -> None:
+        """The log has been closed, and its files are this long."""
+        view, place = entry
+        _SIZE.pack_into(view.obj, place * 8 - _SIZE.size, size & _SIZE_MASK)
+
+    def force(self) -> None:
+        """Have all of it on disk; OSError if it refuses."""
+        for chunk in self._maps:
+            chunk.flush()
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Let go of the file. Logs that store into it still do no harm."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _grow(self, first: int) -> None:
+        size = len(self._maps) * _CHUNK
+        try:
+            # Written, and not only made longer: storing into a page for which the disk has no room
+            # would end the process.
+            if os.pwrite(self._fd, bytes(_CHUNK), size) != _CHUNK:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            chunk = mmap.mmap(self._fd, _CHUNK, offset=size)
+        except OSError as error:
+            raise StorageError.of(self._path, error) from error
+        self._maps.append(chunk)
+        self._view = memoryview(chunk).cast("q")
+        self._unused = iter(_PLACES[first:])

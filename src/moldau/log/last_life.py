@@ -1,0 +1,67 @@
+"""The last life of a broker, as its data folder tells: how it ended, and what was there then."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from moldau.log.checkpoint import Partition, read_small
+from moldau.log.ends import KnownEnds, boot_id
+from moldau.log.files import replace_file, sync_folder
+
+CLEAN_MARKER = ".kafka_cleanshutdown"
+
+
+@dataclass(slots=True)
+class LastLife:
+    """`marker` is that of a clean stop, if it was one. The ends of the logs, their recovery points
+    and their high watermarks are what was written down of them."""
+
+    marker: bytes | None = None
+    ends: KnownEnds | None = None
+    recovery_points: dict[Partition, int] = field(default_factory=dict)
+    high_watermarks: dict[Partition, int] = field(default_factory=dict)
+
+    def lost_nothing(self, registration: int) -> bool:
+        """Whether all that it had written is there, but for what others did to the folder.
+
+        So it is after a clean stop, and after the end of the process alone, if no later life of the
+        broker was registered in between: it would have had another folder, or this is a copy.
+        """
+        ends = self.ends
+        if ends is None:
+            # It kept no record, as brokers did not once.
+            return self.marker is not None
+        if ends.registration != registration:
+            return False
+        return self.marker is not None or ends.boot_id == boot_id() != ""
+
+    def end_of(self, topic: str, topic_id: UUID, partition: int) -> int:
+        """Where a log ended that lost nothing; 0 for one that was not there."""
+        if self.ends is not None:
+            return self.ends.end_of(topic_id, partition)
+        return self.recovery_points.get((topic, partition), 0)
+
+    def left_clean(self, topic_id: UUID | None, partition: int, size: int) -> bool:
+        """Whether a log of this size is as a clean stop left it, and need not be looked through."""
+        if self.marker is None:
+            return False
+        if self.ends is None or topic_id is None:
+            return True
+        return self.ends.is_size(topic_id, partition, size)
+
+
+def take_marker(folder: str) -> bytes | None:
+    """The marker of a clean stop, which goes for good before anything can change."""
+    path = f"{folder}/{CLEAN_MARKER}"
+    marker = read_small(path)
+    if marker is not None:
+        os.unlink(path)
+        sync_folder(folder)
+    return marker
+
+
+def leave_marker(folder: str, marker: bytes) -> None:
+    replace_file(f"{folder}/{CLEAN_MARKER}", marker, sync=True)
+    sync_folder(folder)

@@ -1,0 +1,290 @@
+"""Eligible leader replicas (KIP-966): the rules one by one, and all of them against a model."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+from moldau.cluster.changes import BrokerJoined, BrokerLeft, PartitionsChanged, TopicCreated
+from moldau.cluster.elections import (
+    Held,
+    Loss,
+    departed,
+    elect,
+    handed_over,
+    in_sync_with,
+    knows_elr,
+    to_preferred,
+)
+from moldau.cluster.reassignment import begun, cancelled, finished
+from moldau.cluster.state import ClusterState
+from moldau.cluster.topics import NO_LEADER, BrokerInfo, PartitionState, Topic, minimum_isr
+
+REPLICAS = (0, 1, 2)
+
+
+def never() -> bool:
+    return False
+
+
+def always() -> bool:
+    return True
+
+
+def info(broker: int) -> BrokerInfo:
+    return BrokerInfo(broker, "localhost", 9092 + broker, keeps_elr=True)
+
+
+def cluster(partition: PartitionState, *live: int) -> ClusterState:
+    state = ClusterState()
+    state.apply(TopicCreated(Topic("t", UUID(int=1), (partition,))))
+    for broker in live:
+        state.apply(BrokerJoined(info(broker)))
+    return state
+
+
+def after_return(
+    partition: PartitionState, broker: int, held: Held | Loss, *live: int
+) -> PartitionState | None:
+    if isinstance(held, Loss):
+        held = Held(held)
+    changes = departed(cluster(partition, *live), broker, lambda *_: held, None, lambda _: 2)
+    return changes[0].partitions[0] if changes else None
+
+
+def test_who_leaves_below_the_minimum_is_eligible_until_enough_are_in_sync_again() -> None:
+    three = PartitionState(REPLICAS, REPLICAS, 0)
+    two = elect(three, {0, 1}, never, minimum=2)
+    assert two == PartitionState(REPLICAS, (0, 1), 0)
+    one = elect(two, {0}, never, minimum=2)
+    assert one == PartitionState(REPLICAS, (0,), 0, elr=(1,))
+    none = elect(one, (), never, minimum=2)
+    assert none == PartitionState(REPLICAS, (), NO_LEADER, 1, elr=(0, 1), last_known_elr=(0,))
+    assert elect(none, {2}, never, minimum=2) is None, "who was not in sync last has too little"
+    back = elect(none, {1, 2}, never, minimum=2)
+    assert back == PartitionState(REPLICAS, (1,), 1, 2, elr=(0,))
+    assert in_sync_with(back, 1, (1, 2), 2) == PartitionState(REPLICAS, (1, 2), 1, 2)
+
+
+def test_a_minimum_above_the_factor_means_all_of_them() -> None:
+    assert minimum_isr(3, (0, 1), ()) == 2
+    assert minimum_isr(2, (3, 0), (3,)) == 1, "a replica that is being made holds nobody up"
+    alone = PartitionState((0,), (0,), 0)
+    assert elect(alone, (), never, minimum=5) == PartitionState(
+        (0,), (), NO_LEADER, 1, elr=(0,), last_known_elr=(0,)
+    )
+
+
+def test_who_lost_something_is_eligible_no_more_and_leads_only_if_nobody_else_can() -> None:
+    offline = PartitionState(REPLICAS, (), NO_LEADER, 5, elr=(0, 1), last_known_elr=(0,))
+    assert after_return(offline, 0, Loss.NONE) is None
+    torn = after_return(offline, 0, Loss.TAIL)
+    assert torn == PartitionState(REPLICAS, (), NO_LEADER, 5, elr=(1,), last_known_elr=(0,))
+    assert elect(torn, {0, 2}, never, minimum=2) is None, "broker 1 may have more"
+    assert elect(torn, {0, 1}, never, minimum=2) == PartitionState(REPLICAS, (1,), 1, 6)
+    both = after_return(torn, 1, Loss.TAIL, 0)
+    assert both is not None
+    assert elect(both, {1, 2}, never, minimum=2) is None
+    assert elect(both, {0, 1}, never, minimum=2) == PartitionState(REPLICAS, (0,), 0, 6)
+
+
+def test_who_lost_everything_leads_only_after_all_others() -> None:
+    offline = PartitionState(REPLICAS, (), NO_LEADER, 5, elr=(0,), last_known_elr=(0,))
+    empty = after_return(offline, 0, Loss.ALL)
+    assert empty == PartitionState(REPLICAS, (), NO_LEADER, 5, lost=((0, -1),))
+    assert elect(empty, {0, 1, 2}, never, minimum=2) is None
+    # Whoever allows an unclean election means to keep what there is.
+    assert elect(empty, {0, 1, 2}, always, minimum=2) == PartitionState(
+        REPLICAS, (1,), 1, 6, lost=((0, -1),)
+    )
+    last = elect(empty, {0}, always, minimum=2)
+    assert last == PartitionState(REPLICAS, (0,), 0, 6)
+
+
+def test_who_has_back_what_it_had_is_the_last_leader_again() -> None:
+    offline = PartitionState(REPLICAS, (), NO_LEADER, 5, elr=(0,), last_known_elr=(0,))
+    empty = after_return(offline, 0, Held(Loss.ALL, 0, 60))
+    assert empty == PartitionState(REPLICAS, (), NO_LEADER, 5, lost=((0, 60),))
+    # What it holds is still too short, however sure that is, or less is missing than before.
+    assert after_return(empty, 0, Held(Loss.NONE, 59)) is None
+    assert after_return(empty, 0, Held(Loss.ALL, 20, 59)) is None
+    for loss in (Loss.NONE, Loss.TAIL):
+        back = after_return(empty, 0, Held(loss, 60))
+        assert back == PartitionState(REPLICAS, (), NO_LEADER, 5, last_known_elr=(0,))
+        assert elect(back, {0, 1}, never, minimum=2) == PartitionState(REPLICAS, (0,), 0, 6)
+    # Others have gone on without it.
+    unclean = elect(empty, {1}, always, minimum=2)
+    assert unclean is not None
+    late = after_return(unclean, 0, Held(Loss.NONE, 60), 1)
+    assert late == PartitionState(REPLICAS, (1,), 1, 6)
+
+
+def test_while_a_broker_does_not_know_of_it_nobody_is_eligible() -> None:
+    state = cluster(PartitionState(REPLICAS, (0,), 0), 0)
+    assert knows_elr(state)
+    state.apply(BrokerJoined(BrokerInfo(1, "localhost", 9093)))
+    assert not knows_elr(state)
+    sole = PartitionState(REPLICAS, (0, 1), 0, elr=(2,))
+    assert elect(sole, {0}, never, minimum=0) == PartitionState(REPLICAS, (0,), 0)
+    # As it was before: who was in sync last stays there, though dead.
+    assert elect(PartitionState(REPLICAS, (0,), 0), {1}, never, minimum=0) == PartitionState(
+        REPLICAS, (0,), NO_LEADER, 1, last_known_elr=(0,)
+    )
+
+
+def test_moves_and_preferred_elections_keep_who_is_eligible() -> None:
+    short = PartitionState((0, 1, 2, 3), (1, 2), 1, elr=(0,), lost=((3, 9),))
+    assert to_preferred(short, {0, 1, 2}, 3) is None
+    swapped = PartitionState((2, 1, 0), (1, 2), 1, 4, elr=(0,))
+    assert to_preferred(swapped, {1, 2}, 3) == PartitionState((2, 1, 0), (1, 2), 2, 5, elr=(0,))
+    moving = begun(short, (1, 2, 4), {id: info(id) for id in range(5)})
+    assert (moving.elr, moving.lost) == ((0,), ((3, 9),))
+    back = cancelled(moving, "t-0", {1, 2}, unclean=False)
+    assert (back.replicas, back.elr, back.lost) == ((1, 2, 0, 3), (0,), ((3, 9),))
+    arrived = finished(in_sync_with(moving, 1, (1, 2, 4), 3), {1, 2, 4})
+    assert arrived == PartitionState((1, 2, 4), (1, 2, 4), 1)
+
+
+class Replicas:
+    """Three replicas that die, lose power, come back and copy, whatever the order.
+
+    A log is a list of messages that are all different. What is not forced to disk is lost with the
+    power. Whoever is elected because it was in sync or eligible must have all that was committed.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.minimum = self.dice.choice([1, 2, 2, 3])
+        self.state = cluster(PartitionState(REPLICAS, REPLICAS, 0), *REPLICAS)
+        self.logs: dict[int, list[int]] = {broker: [] for broker in REPLICAS}
+        self.forced = dict.fromkeys(REPLICAS, 0)
+        self.committed: list[int] = []
+        # Of those who are away: what became of what they had.
+        self.away: dict[int, Loss] = {}
+        self.count = 0
+
+    def step(self) -> None:
+        steps = [self.write, self.acknowledge, self.copy, self.join, self.lag, self.force]
+        self.dice.choice([*steps, self.end, self.come_back, self.come_back])()
+        partition = self.partition
+        members = {*partition.isr, *partition.elr, *dict(partition.lost)}
+        assert members <= set(REPLICAS)
+        assert not set(partition.isr) & {*partition.elr, *dict(partition.lost)}
+        assert partition.leader == NO_LEADER or partition.leader in partition.isr
+        assert not partition.last_known_elr or partition.leader == NO_LEADER
+        if not self.away and not partition.lost:
+            assert partition.leader != NO_LEADER
+
+    @property
+    def partition(self) -> PartitionState:
+        return self.state.topics["t"].partitions[0]
+
+    def put(self, after: PartitionState | None) -> None:
+        if after is not None:
+            self.state.apply(PartitionsChanged("t", {0: after}))
+
+    def settle(self) -> None:
+        """What the controller does."""
+        before = self.partition
+        self.put(elect(before, self.state.brokers.keys(), never, minimum=self.minimum))
+        leader = self.partition.leader
+        if leader in (NO_LEADER, before.leader):
+            return
+        if leader in before.isr or leader in before.elr:
+            assert self.logs[leader][: len(self.committed)] == self.committed
+        else:
+            assert (before.last_known_elr, before.isr, before.elr) == ((leader,), (), ())
+            self.committed = self.committed[: len(self.logs[leader])]
+
+    @property
+    def leader(self) -> int | None:
+        return self.partition.leader if self.partition.leader in self.state.brokers else None
+
+    def someone(self) -> int | None:
+        """Somebody alive who does not lead."""
+        others = [each for each in self.state.brokers if each != self.partition.leader]
+        return self.dice.choice(others) if others and self.leader is not None else None
+
+    def write(self) -> None:
+        if self.leader is not None:
+            self.count += 1
+            self.logs[self.leader].append(self.count)
+
+    def acknowledge(self) -> None:
+        """A write with acks=all: everybody in sync has it, and enough are."""
+        partition = self.partition
+        if self.leader is None or len(partition.isr) < self.minimum or partition.elr:
+            return
+        if not set(partition.isr) <= self.state.brokers.keys():
+            return
+        self.write()
+        for member in partition.isr:
+            self.copy(member)
+        self.committed = self.logs[self.leader].copy()
+
+    def copy(self, broker: int | None = None) -> None:
+        broker = self.someone() if broker is None else broker
+        if broker is None or self.leader in (None, broker):
+            return
+        log = self.logs[self.partition.leader]
+        if self.logs[broker] != log[: len(self.logs[broker])]:
+            self.forced[broker] = 0
+        self.logs[broker] = log.copy()
+
+    def join(self) -> None:
+        broker, partition = self.someone(), self.partition
+        if broker is not None and broker not in partition.isr:
+            self.copy(broker)
+            isr = tuple(each for each in REPLICAS if each in (*partition.isr, broker))
+            self.put(in_sync_with(partition, partition.leader, isr, self.minimum))
+
+    def lag(self) -> None:
+        broker, partition = self.someone(), self.partition
+        if broker in partition.isr:
+            isr = tuple(each for each in partition.isr if each != broker)
+            self.put(in_sync_with(partition, partition.leader, isr, self.minimum))
+
+    def force(self) -> None:
+        for broker in self.state.brokers:
+            if self.dice.random() < 0.5:
+                self.forced[broker] = len(self.logs[broker])
+
+    def end(self) -> None:
+        if not self.state.brokers:
+            return
+        broker = self.dice.choice(sorted(self.state.brokers))
+        loss = self.dice.choice([Loss.NONE, Loss.TAIL, Loss.TAIL, Loss.ALL])
+        if self.dice.random() < 0.3:
+            live = self.state.brokers.keys()
+            for change in handed_over(self.state, broker, live, lambda _: self.minimum):
+                self.state.apply(change)
+        if loss is Loss.ALL:
+            self.forced[broker] = 0
+        if loss:
+            self.logs[broker] = self.logs[broker][: self.forced[broker]]
+        self.away[broker] = loss
+        self.state.apply(BrokerLeft(broker))
+        # Perhaps that was the controller, and nobody decides anything for a while.
+        if self.dice.random() < 0.7:
+            self.settle()
+
+    def come_back(self) -> None:
+        if not self.away:
+            return
+        broker = self.dice.choice(sorted(self.away))
+        held = Held(self.away.pop(broker))
+        changes = departed(self.state, broker, lambda *_: held, None, lambda _: self.minimum)
+        for change in changes:
+            self.state.apply(change)
+        self.state.apply(BrokerJoined(info(broker)))
+        self.settle()
+
+
+def test_who_is_elected_has_all_that_was_committed_whatever_happens() -> None:
+    for seed in range(2000):
+        replicas = Replicas(seed)
+        for step in range(60):
+            try:
+                replicas.step()
+            except AssertionError as problem:
+                raise AssertionError(f"seed {seed}, step {step}: {replicas.partition}") from problem
