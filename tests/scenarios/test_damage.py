@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from moldau.testing import Cluster, Ensemble
 from moldau.wire.errors import Error
-from tests.broker.wire_client import Client, make_batch
-from tests.scenarios.failing_disk import FailingDisks, damage, set_aside
+from tests.broker.wire_client import make_batch
+from tests.scenarios.damage import batches, connect, damage, first_segment, is_met, set_aside
 from tests.scenarios.play import TOPIC, Play
+from tests.torture.disks import Disks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
@@ -18,21 +22,29 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 PATIENT = {"replica.lag.time.max.ms": 60_000}
 
 
+class Patients:
+    """A cluster whose disks can fail."""
+
+    def __init__(self, ensemble: Ensemble, folder: Path) -> None:
+        self._disks = Disks(folder, random.Random(0))
+        self.cluster = Cluster(3, ensemble, PATIENT, folder=folder)
+
+    @contextmanager
+    def running(self) -> Iterator[Cluster]:
+        with self._disks.below(), self.cluster as cluster:
+            yield cluster
+
+    def fail(self, broker: int) -> None:
+        """Have every fsync fail."""
+        self._disks.set(self.cluster.data_dir(broker).name, fails=True)
+
+    def mend(self, broker: int) -> None:
+        self._disks.set(self.cluster.data_dir(broker).name)
+
+
 @pytest.fixture
-def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisks:
-    return FailingDisks(tmp_path, monkeypatch)
-
-
-def connect(cluster: Cluster, broker: int) -> Client:
-    host, _, port = cluster.address(broker).rpartition(":")
-    return Client((host, int(port)))
-
-
-def meet_damage(client: Client, topic: str, end: int) -> None:
-    """Read from each offset until one is behind the damage, and not remembered from before."""
-    assert any(
-        client.fetch(topic, offset).error_code == Error.KAFKA_STORAGE_ERROR for offset in range(end)
-    )
+def patients(ensemble: Ensemble, tmp_path: Path) -> Patients:
+    return Patients(ensemble, tmp_path / tmp_path.name)
 
 
 def test_a_leader_with_damaged_data_hands_over_and_copies_it_anew(ensemble: Ensemble) -> None:
@@ -42,9 +54,11 @@ def test_a_leader_with_damaged_data_hands_over_and_copies_it_anew(ensemble: Ense
     ):
         play.go_on(50)
         leader = cluster.leader_of(TOPIC)
-        damage(cluster, leader, TOPIC, batch=3)
+        segment = first_segment(cluster, leader, TOPIC)
+        damage(segment, list(batches(segment))[3][0])
         with connect(cluster, leader) as client:
-            meet_damage(client, TOPIC, play.ledger.end_of_acknowledged(play.places[0]))
+            end = play.ledger.end_of_acknowledged(play.places[0])
+            assert is_met(client, TOPIC, range(end))
         cluster.wait_until(lambda: cluster.leader_of(TOPIC) != leader, "another leads")
         play.go_on()
         # All three again, and at the end of the play their copies are the same.
@@ -57,15 +71,15 @@ def test_a_leader_with_damaged_data_hands_over_and_copies_it_anew(ensemble: Ense
 
 
 def test_a_leader_whose_fsync_fails_hands_over_and_trusts_nothing_that_it_has(
-    ensemble: Ensemble, disks: FailingDisks
+    patients: Patients,
 ) -> None:
     with (
-        Cluster(3, ensemble, PATIENT) as cluster,
+        patients.running() as cluster,
         Play(cluster, partitions=1, flush_messages=1) as play,
     ):
         play.go_on()
         leader = cluster.leader_of(TOPIC)
-        disks.fail(cluster, leader)
+        patients.fail(leader)
         cluster.wait_until(lambda: cluster.leader_of(TOPIC) != leader, "another leads")
         play.go_on()
         # Its new copy fails as well, again and again, and holds up nobody.
@@ -73,14 +87,14 @@ def test_a_leader_whose_fsync_fails_hands_over_and_trusts_nothing_that_it_has(
             lambda: cluster.log(leader).read_text().count("copying all of it anew") > 1, "twice"
         )
         assert len(set_aside(cluster, leader, TOPIC)) <= 2
-        disks.mend(cluster, leader)
+        patients.mend(leader)
         cluster.wait_until_in_sync(TOPIC)
         play.go_on()
 
 
-def test_two_of_three_disks_fail_at_once(ensemble: Ensemble, disks: FailingDisks) -> None:
+def test_two_of_three_disks_fail_at_once(patients: Patients) -> None:
     with (
-        Cluster(3, ensemble, PATIENT) as cluster,
+        patients.running() as cluster,
         Play(cluster, partitions=1, flush_messages=1) as play,
     ):
         play.go_on()
@@ -88,31 +102,31 @@ def test_two_of_three_disks_fail_at_once(ensemble: Ensemble, disks: FailingDisks
         # The one that comes next in the order of replicas, so that it is chosen to lead.
         replicas = cluster.view(leader).partitions[TOPIC, 0].replicas
         second = replicas[1] if replicas[0] == leader else replicas[0]
-        disks.fail(cluster, leader)
-        disks.fail(cluster, second)
+        patients.fail(leader)
+        patients.fail(second)
         cluster.wait_until(lambda: cluster.leader_of(TOPIC) not in (leader, second), "the third")
-        disks.mend(cluster, leader)
-        disks.mend(cluster, second)
+        patients.mend(leader)
+        patients.mend(second)
         cluster.wait_until_in_sync(TOPIC)
         play.go_on()
 
 
 def test_a_follower_whose_fsync_fails_leaves_at_once_and_is_filled_again(
-    ensemble: Ensemble, disks: FailingDisks
+    patients: Patients,
 ) -> None:
     with (
-        Cluster(3, ensemble, PATIENT) as cluster,
+        patients.running() as cluster,
         Play(cluster, partitions=1, flush_messages=1) as play,
     ):
         play.go_on()
         leader = cluster.leader_of(TOPIC)
         follower = next(broker for broker in cluster.brokers if broker != leader)
-        disks.fail(cluster, follower)
+        patients.fail(follower)
         cluster.wait_until(
             lambda: follower not in cluster.view(leader).partitions[TOPIC, 0].isr, "it is out"
         )
         play.go_on()
-        disks.mend(cluster, follower)
+        patients.mend(follower)
         cluster.wait_until_in_sync(TOPIC)
         assert cluster.leader_of(TOPIC) == leader
 
@@ -131,8 +145,9 @@ def test_the_last_in_sync_replica_keeps_what_it_has(
             cluster.wait_until(
                 lambda: cluster.view(leader).partitions["t", 0].isr == (leader,), "alone"
             )
-            damage(cluster, leader, "t", batch=3)
-            meet_damage(client, "t", 40)
+            segment = first_segment(cluster, leader, "t")
+            damage(segment, list(batches(segment))[3][0])
+            assert is_met(client, "t", range(40))
             cluster.wait_until(lambda: "stays offline" in cluster.log(leader).read_text(), "told")
             cluster.start(other)
             cluster.wait_until(lambda: cluster.view(leader).brokers >= {leader, other}, "back")

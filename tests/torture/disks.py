@@ -1,4 +1,4 @@
-"""The disks of a cluster's brokers: slow, full, and forgetful when the power fails.
+"""The disks of a cluster's brokers: slow, full, failing, and forgetful when the power fails.
 
 The brokers run with `preload/sitecustomize.py` below them, which keeps count of what fsync has made
 safe. A power failure, which is a kill and then `forget`, takes away the rest: of every file the
@@ -29,11 +29,14 @@ class Disks:
         path = os.pathsep.join(filter(None, [str(_PRELOAD), os.environ.get("PYTHONPATH")]))
         return patch.dict(os.environ, MOLDAU_DISKS=str(self._root), PYTHONPATH=path)
 
-    def set(self, name: str, *, fsync_s: float = 0.0, is_full: bool = False) -> None:
-        """Say how a disk fares from now on."""
+    def set(
+        self, name: str, *, fsync_s: float = 0.0, is_full: bool = False, fails: bool = False
+    ) -> None:
+        """Say how a disk fares from now on; one that fails refuses every fsync."""
+        word = "full" if is_full else "failing" if fails else "roomy"
         state = self._root / f"{name}.disk"
         temporary = state.with_suffix(".new")
-        temporary.write_text(f"{fsync_s} {'full' if is_full else 'roomy'}", "ascii")
+        temporary.write_text(f"{fsync_s} {word}", "ascii")
         temporary.replace(state)
 
     def forget(self, name: str) -> str:

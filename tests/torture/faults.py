@@ -10,6 +10,7 @@ from moldau.peer.connection import Connection
 from moldau.peer.errors import PeerError
 from moldau.testing import Cluster
 from moldau.wire.apis import Api
+from tests.scenarios.damage import batches, connect, damage, first_segment, is_met, put
 from tests.torture.disks import Disks
 
 _PREFERRED = 0
@@ -49,9 +50,13 @@ class Faults:
             self.elect_over_slow_links: 3,
             self.slow_fsync: 3,
             self.full_disk: 3,
+            self.damage: 3,
         }
-        # Without a flush policy it would break no promise that these lose something.
-        self._with_flush_policy: dict[Callable[[], None], int] = {self.power_failure_of_all: 4}
+        # Without a flush policy nothing is forced to disk, and no promise broken if all forget.
+        self._with_flush_policy: dict[Callable[[], None], int] = {
+            self.power_failure_of_all: 4,
+            self.failing_fsync: 3,
+        }
 
     def strike(self, topic: str, partitions: int, *, flushes: bool) -> None:
         """Do something bad, and after a while end it."""
@@ -201,6 +206,34 @@ class Faults:
         self._disks.set(self._name(victim))
         if kills:
             self._start(victim)
+
+    def failing_fsync(self) -> None:
+        """A disk fails, and perhaps another's broker dies over it."""
+        victim, other = self._victim_and_another()
+        self._say(f"failing fsyncs on {victim}")
+        self._disks.set(self._name(victim), fails=True)
+        self._pass_time(0, 3)
+        if self._dice.random() < 0.5:
+            self._kill_and_start([other])
+        self._say(f"mend the disk of {victim}")
+        self._disks.set(self._name(victim))
+
+    def damage(self) -> None:
+        """Destroy a batch of a leader, and read there."""
+        index = self._dice.randrange(self._partitions)
+        leader = self._cluster.leader_of(self._topic, index)
+        segment = first_segment(self._cluster, leader, self._topic, index)
+        found = list(batches(segment))
+        if not found:
+            return
+        position, offset = self._dice.choice(found)
+        self._say(f"damage {segment.parent.name} of {leader} at offset {offset}")
+        before = damage(segment, position)
+        with connect(self._cluster, leader) as client:
+            if is_met(client, self._topic, range(offset, found[-1][1] + 1), index):
+                return
+        self._say("which nobody who reads there notices: undone")
+        put(segment, position, before)
 
     # --
 

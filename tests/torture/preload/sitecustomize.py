@@ -28,7 +28,7 @@ def _disk_of(fd: int) -> str | None:
 
 
 def _state_of(disk: str) -> list[str]:
-    """How the disk fares: seconds that an fsync takes, and `full` or `roomy`."""
+    """How the disk fares: seconds that an fsync takes, and `full`, `failing` or `roomy`."""
     try:
         with open(f"{disk}.disk", encoding="ascii") as file:
             return file.read().split()
@@ -44,7 +44,10 @@ def _forced(fd: Any) -> None:
         return
     # What is written while the fsync runs need not be part of it.
     before = os.fstat(fd)
-    time.sleep(float(_state_of(disk)[0]))
+    state = _state_of(disk)
+    time.sleep(float(state[0]))
+    if state[1] == "failing":
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
     _fsync(fd)
     if stat.S_ISREG(before.st_mode):
         with open(f"{disk}.durable", "a", encoding="ascii") as durable:
