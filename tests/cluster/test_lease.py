@@ -49,6 +49,13 @@ def test_an_answer_after_a_pause_renews_a_lease_only_after_it_has_ended() -> Non
     assert ends == ["over"]
 
 
+def test_an_answer_that_is_only_taken_in_late_renews_a_lease_as_if_in_time() -> None:
+    lease, ends = new_lease()
+    assert not lease.renew(sent_at=105.0, now=107.0)
+    assert lease.ends_at == 111.0
+    assert ends == []
+
+
 def test_a_suspended_machine_counts() -> None:
     wanted = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     before = time.clock_gettime(wanted)

@@ -51,13 +51,14 @@ class Lease:
     def renew(self, sent_at: float, now: float) -> bool:
         """What was sent at this time has been answered; whether that makes up for a lost lease.
 
-        A lease that ran out before the answer came is over first, whatever the answer says: what
-        happened meanwhile is not known yet.
+        If it was sent after the lease had run out, that is over first, whatever the answer says:
+        what happened in between is not known yet.
         """
-        if now >= self.ends_at:
-            self.expire()
+        was_late = sent_at >= self.ends_at
         self._sent_at = max(self._sent_at, sent_at)
         ends_at = self._sent_at + self._duration
+        if was_late or now >= ends_at:
+            self.expire()
         if now >= ends_at:
             return False
         was_over, self.ends_at = self.is_over, ends_at
