@@ -255,7 +255,7 @@ def test_a_move_can_be_taken_back_once(tmp_path: Path) -> None:
             c.create(PartitionState((0, 1), (0, 1), 0, 3))
             await c.controller.reassign([Move("t", 0, (2,))])
             assert await c.controller.reassign([Move("t", 0, None)]) == {("t", 0): None}
-            assert c.partition() == PartitionState((0, 1), (0, 1), 0, 3)
+            assert c.partition() == PartitionState((0, 1), (0, 1), 0, 4)
             refused = (await c.controller.reassign([Move("t", 0, None)]))["t", 0]
             assert refused is not None
             assert refused.error is Error.NO_REASSIGNMENT_IN_PROGRESS

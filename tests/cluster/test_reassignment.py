@@ -39,14 +39,29 @@ def test_a_move_ends_when_the_target_is_in_sync_and_leadership_goes_there() -> N
     assert finished(moving, IDS) == PartitionState((4, 1), (1, 4), 4, 6)
 
 
-def test_a_leader_that_stays_keeps_its_epoch() -> None:
+def test_a_leader_that_stays_keeps_its_epoch_while_no_replica_is_given_up() -> None:
+    moving = grown(begun(SETTLED, (4, 1, 2, 3), BROKERS), 4)
+    assert finished(moving, IDS) == PartitionState((4, 1, 2, 3), (1, 2, 3, 4), 2, 5)
+
+
+def test_a_leader_begins_an_epoch_in_which_it_knows_nothing_of_a_replica_that_was_given_up() -> (
+    None
+):
     moving = grown(begun(SETTLED, (4, 2), BROKERS), 4)
-    assert finished(moving, IDS) == PartitionState((4, 2), (2, 4), 2, 5)
+    assert finished(moving, IDS) == PartitionState((4, 2), (2, 4), 2, 6)
+    # It may be back before the leader has heard that it was gone.
+    out = begun(SETTLED, (2, 3), BROKERS)
+    back = begun(out, (1, 2, 3), BROKERS)
+    assert back == PartitionState((1, 2, 3), (2, 3), 2, 6, (1,), ())
+    # So may one that was never in sync.
+    again = begun(cancelled(back, "t-0", IDS, unclean=False), (1, 2, 3), BROKERS)
+    assert again == PartitionState((1, 2, 3), (2, 3), 2, 7, (1,), ())
+    assert begun(back, (5, 2, 3), BROKERS) == PartitionState((5, 2, 3), (2, 3), 2, 7, (5,), ())
 
 
 def test_another_order_or_fewer_replicas_are_there_at_once() -> None:
     assert begun(SETTLED, (3, 2, 1), BROKERS) == PartitionState((3, 2, 1), (1, 2, 3), 2, 5)
-    assert begun(SETTLED, (3, 2), BROKERS) == PartitionState((3, 2), (2, 3), 2, 5)
+    assert begun(SETTLED, (3, 2), BROKERS) == PartitionState((3, 2), (2, 3), 2, 6)
     assert begun(SETTLED, (1, 2, 3), BROKERS) == SETTLED
 
 
@@ -54,7 +69,7 @@ def test_a_cancelled_move_goes_back_to_the_replicas_there_were() -> None:
     moving = begun(SETTLED, (4, 5), BROKERS)
     back = cancelled(moving, "t-0", IDS, unclean=False)
     assert set(back.replicas) == {1, 2, 3}
-    assert (back.isr, back.leader, back.leader_epoch) == ((1, 2, 3), 2, 5)
+    assert (back.isr, back.leader, back.leader_epoch) == ((1, 2, 3), 2, 6)
     assert not is_moving(back)
 
 
@@ -75,7 +90,7 @@ def test_going_back_to_replicas_of_which_none_is_in_sync_needs_permission() -> N
 def test_a_second_target_replaces_the_first() -> None:
     first = begun(SETTLED, (4, 5, 1), BROKERS)
     second = begun(first, (0, 5), BROKERS)
-    assert second == PartitionState((0, 5, 1, 2, 3), (1, 2, 3), 2, 5, (0, 5), (1, 2, 3))
+    assert second == PartitionState((0, 5, 1, 2, 3), (1, 2, 3), 2, 6, (0, 5), (1, 2, 3))
     back = cancelled(second, "t-0", IDS, unclean=False)
     assert set(back.replicas) == {1, 2, 3}
 

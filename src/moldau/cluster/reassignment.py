@@ -7,6 +7,9 @@
 
 While it moves, the partition has the old and the new replicas, so nothing that was acknowledged
 depends on the move. A cancelled one goes back to the replicas that it had.
+
+Wherever a replica is given up, a new leader epoch begins. Its broker deletes it, and may soon be
+given an empty one: the leader must not take that for the one that it knew.
 """
 
 from __future__ import annotations
@@ -97,7 +100,7 @@ def _settled(
     leader = partition.leader
     if leader not in isr:
         leader = first_of(replicas, [member for member in isr if member in live])
-    epoch = partition.leader_epoch + (leader != partition.leader)
+    epoch = _epoch_with(partition, replicas, leader)
     return PartitionState(replicas, isr, leader, epoch, (), (), *_kept(partition, replicas, isr))
 
 
@@ -109,7 +112,7 @@ def _with(
         replicas,
         isr,
         partition.leader,
-        partition.leader_epoch,
+        _epoch_with(partition, replicas, partition.leader),
         adding,
         removing,
         *_kept(partition, replicas, isr),
@@ -127,6 +130,11 @@ def _kept(
         tuple(member for member in partition.last_known_elr if member in away),
         tuple(each for each in partition.lost if each[0] in away),
     )
+
+
+def _epoch_with(partition: PartitionState, replicas: Replicas, leader: int) -> int:
+    is_new = leader != partition.leader or bool(_without(partition.replicas, replicas))
+    return partition.leader_epoch + is_new
 
 
 def _without(members: Sequence[int], others: Collection[int]) -> Replicas:
