@@ -81,7 +81,7 @@ def test_small_batches_by_the_dozen_in_one_request_are_looked_into_aside_too(
         aside.append(len(checks))
         await finish_checks(checks, slots)
 
-    monkeypatch.setattr("moldau.broker.connection.finish_checks", note)
+    monkeypatch.setattr("moldau.broker.record_checks.finish_checks", note)
     moldau_broker.create_topic("t", partitions=40, cleanup_policy="compact")
     batch = tiny_records(RECORDS_A_STEP - 1)
     with Client(moldau_broker) as client:

@@ -25,6 +25,14 @@ class Scale:
     partitions: int
     partition_rounds: int
     active_partitions: tuple[int, ...]
+    door_s: float
+    door_senders: int
+    door_request_bytes: int
+    door_readers: int
+    door_batch_bytes: int
+    door_records: int
+    door_topics: int
+    door_partitions: int
     log_bytes: tuple[int, int]
     log_slice_bytes: int
     compaction_keys: int
@@ -64,6 +72,14 @@ FULL = Scale(
     partitions=5000,
     partition_rounds=3,
     active_partitions=(1, 100, 5000),
+    door_s=10.0,
+    door_senders=40,
+    door_request_bytes=100_000_000,
+    door_readers=60,
+    door_batch_bytes=60_000_000,
+    door_records=1_000_000,
+    door_topics=1000,
+    door_partitions=100_000,
     log_bytes=(GB, 20 * GB),
     log_slice_bytes=GB,
     compaction_keys=10_000_000,
@@ -102,6 +118,14 @@ QUICK = Scale(
     partitions=5000,
     partition_rounds=1,
     active_partitions=(1, 100, 5000),
+    door_s=4.0,
+    door_senders=40,
+    door_request_bytes=100_000_000,
+    door_readers=60,
+    door_batch_bytes=60_000_000,
+    door_records=200_000,
+    door_topics=1000,
+    door_partitions=10_000,
     log_bytes=(GB // 2, 3 * GB),
     log_slice_bytes=GB // 2,
     compaction_keys=500_000,
@@ -140,6 +164,14 @@ TINY = Scale(
     partitions=50,
     partition_rounds=1,
     active_partitions=(1, 10),
+    door_s=0.3,
+    door_senders=4,
+    door_request_bytes=3_000_000,
+    door_readers=4,
+    door_batch_bytes=3_000_000,
+    door_records=3000,
+    door_topics=20,
+    door_partitions=100,
     log_bytes=(2_000_000, 6_000_000),
     log_slice_bytes=1_000_000,
     compaction_keys=3000,

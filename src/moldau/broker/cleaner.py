@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("moldau.cleaner")
 
 CHECKPOINT = "cleaner-offset-checkpoint"
+# How many logs are looked at before the loop serves others again.
+_LOGS_AT_A_TIME = 1000
 
 
 class WorkerFailed(Exception):
@@ -90,7 +92,9 @@ class Cleaner:
 
     async def _choose(self, failed: set[Partition]) -> tuple[Partition, Candidate] | None:
         best: tuple[Partition, Candidate] | None = None
-        for partition in list(self._broker.partitions.values()):
+        for count, partition in enumerate(list(self._broker.partitions.values()), 1):
+            if count % _LOGS_AT_A_TIME == 0:
+                await asyncio.sleep(0)
             log = partition.log
             if not log.config.compacts or log.offline is not None or partition in failed:
                 continue

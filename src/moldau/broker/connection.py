@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,8 @@ from moldau.broker import dispatch
 from moldau.broker.dispatch import encoded
 from moldau.broker.handlers import Answer, api_versions, fetch, produce
 from moldau.broker.input import Input
-from moldau.broker.output import Output, send_unpaced
-from moldau.broker.record_checks import Checks, begin_checks, finish_checks
+from moldau.broker.output import Output, own_socket
+from moldau.broker.record_checks import Checks, begin_checks, look_into_records
 from moldau.broker.response import LongPoll, Response
 from moldau.broker.turns import ROUND_S, SLICE_S
 from moldau.cluster.clock import now
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("moldau.broker")
 
+Aside = Callable[[memoryview], Awaitable[None]]
+
 # Answers that may be under way before no further request of the connection is read, and the bytes
 # that they may take, with the requests that they belong to.
 _MOST_RESPONSES = 4096
@@ -51,15 +53,17 @@ _WRITTEN_COUNTS = 4
 _BACKED_UP = 1
 _AWAITS_TURN = 2
 _AWAITS_MEMORY = 4
-_AWAITS_CHECKS = 8
+_AWAITS_WORK_ASIDE = 8
+# The most that one connection is answered in a turn, but for a single answer that is larger.
+_MOST_IN_TURN = 256 << 10
 
 
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
     __slots__ = (
-        "_blocked", "_broker", "_checks", "_closing", "_held", "_lease", "_loop", "_output",
-        "_responses", "_transport", "_unsent", "active_at", "client_id", "input", "local",
+        "_aside", "_blocked", "_broker", "_closing", "_held", "_lease", "_loop", "_output",
+        "_responses", "_transport", "_unsent", "active_at", "checks", "client_id", "input", "local",
         "peer",
         "receiving_since", "staged",
     )  # fmt: skip
@@ -74,7 +78,9 @@ class Connection(asyncio.BufferedProtocol):
         self._held = 0
         self._unsent = 0
         self._blocked = 0
-        self._checks: Checks | None = None
+        self._aside: Aside | None = None
+        # Of the request at the front, if its records have been looked into.
+        self.checks: Checks | None = None
         self._closing = False
         self.staged: list[produce.ProduceResponse] = []
         self.client_id = ""
@@ -85,20 +91,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
-        inherited = transport.get_extra_info("socket")
         try:
-            own = socket.socket(fileno=os.dup(inherited.fileno()))
+            own = own_socket(transport)
         except OSError as reason:
             logger.warning("refusing a connection: %s", reason)
             transport.set_protocol(asyncio.Protocol())
             transport.close()
             return
-        own.setblocking(False)
         self.local = own.getsockname()[:2]
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        if peer and peer[0] == self.local[0]:
-            send_unpaced(own)
         self._output = Output(self._loop, own, self._drained, self._send_failed)
         if not self._broker.register(self):
             self.close("there are as many connections as max.connections or the system allow")
@@ -155,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         response.held += held
         self._held += held
         if self._held > _MOST_HELD:
-            self._pause()
+            self._block(_BACKED_UP)
 
     def respond(self, response: Response, parts: list[Any]) -> None:
         """Gives the answer for a place, and sends it once those before it are there."""
@@ -182,10 +184,6 @@ class Connection(asyncio.BufferedProtocol):
     def endpoints(self) -> list[Endpoint]:
         """The addresses of all brokers, for an answer that names a leader."""
         return self._broker.endpoints()
-
-    def flush(self) -> None:
-        """Sends what is ready."""
-        self._output.flush()
 
     def _settle(self) -> None:
         responses = self._responses
@@ -230,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
     def wind_down(self) -> None:
         """Takes no further request, answers those under way, then ends: the broker stops."""
         if not self._transport.is_closing():
-            self._pause()
+            self._block(_BACKED_UP)
         self.release_long_polls()
         self._closing = True
         if self.is_drained:
@@ -264,12 +262,14 @@ class Connection(asyncio.BufferedProtocol):
                     needed = 4 + size
                     break
                 self._handle(view[start + 4 : end])
-                if self._blocked & _AWAITS_CHECKS:
+                if self._aside is not None:
                     break
                 start = end
                 if len(self._responses) >= _MOST_RESPONSES or self._held > _MOST_HELD:
-                    self._pause()
-                elif monotonic() > end_of_slice and filled - start >= 4:
+                    self._block(_BACKED_UP)
+                elif filled - start < 4:
+                    break
+                elif monotonic() > end_of_slice or self._unsent > _MOST_IN_TURN:
                     self._block(_AWAITS_TURN)
                     self._broker.turns.wait(self, was_served=True)
         except MalformedRequest as reason:
@@ -286,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
         self._settle()
         self._output.flush()
         if self._output.backed_up:
-            self._pause()
+            self._block(_BACKED_UP)
         else:
             self._held -= self._unsent
             self._unsent = 0
@@ -295,9 +295,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing and not received.take_off(start, needed):
             self._block(_AWAITS_MEMORY)
             self._broker.request_memory.wait(self, self._loop)
-        if self._blocked & _AWAITS_CHECKS and not self._closing:
-            # Only now does the request lie where it stays until then.
-            self._broker.spawn(self._check_records())
+        if self._aside is not None and not self._closing:
+            # Only now does the request lie where it stays until that is done.
+            self._broker.spawn(self._do_aside(self._aside))
+            self._aside = None
 
     def _commit(self) -> None:
         staged, self.staged = self.staged, []
@@ -309,11 +310,11 @@ class Connection(asyncio.BufferedProtocol):
         if not self.client_id:
             self.client_id = header.client_id(frame)
         if api == 0 and 3 <= version <= 13:
-            checks, self._checks = self._checks, None
+            checks, self.checks = self.checks, None
             if checks is None and self._broker.checks_records:
                 checks, is_done = begin_checks(self._broker, header, frame)
                 if not is_done:
-                    self._block(_AWAITS_CHECKS)
+                    self.put_aside(partial(look_into_records, self._broker, self))
                     return
             produce.handle(self._broker, self, header, frame, checks)
             return
@@ -327,18 +328,19 @@ class Connection(asyncio.BufferedProtocol):
         else:
             dispatch.handle(self._broker, self, header, frame)
 
-    async def _check_records(self) -> None:
-        """Looks into the records of the request at the front, and then goes on with it."""
+    def put_aside(self, work: Aside) -> None:
+        """Has `work` done on the request at hand, and then handles it anew, before any other."""
+        self._aside = work
+        self._block(_AWAITS_WORK_ASIDE)
+
+    async def _do_aside(self, work: Aside) -> None:
         (size,) = INT32.unpack_from(self.input.view)
-        frame = self.input.view[4 : 4 + size]
         try:
-            checks, _ = begin_checks(self._broker, read_request_header(frame), frame)
-            await finish_checks(checks, self._broker.lookups)
+            await work(self.input.view[4 : 4 + size])
         except Exception as error:
-            self.fail(error, "a check of records")
-            return
-        self._checks = checks
-        self._unblock(_AWAITS_CHECKS)
+            self.fail(error, "a request")
+        else:
+            self._unblock(_AWAITS_WORK_ASIDE)
 
     def answer(self, header: RequestHeader, answer: Answer) -> None:
         """Gives the answer to the request at hand."""
@@ -356,9 +358,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _block(self, why: int) -> None:
         """Reads nothing more, and handles nothing more, until `_unblock`."""
-        if not self._blocked and not self._closing:
-            self._transport.pause_reading()
-        self._blocked |= why
+        if not self._closing:
+            if not self._blocked:
+                self._transport.pause_reading()
+            self._blocked |= why
 
     def _unblock(self, why: int) -> None:
         """Goes on with what has arrived, and reads on, unless there is another reason not to."""
@@ -371,15 +374,10 @@ class Connection(asyncio.BufferedProtocol):
     def _may_read(self) -> bool:
         return not self._blocked and not self._closing
 
-    def _pause(self) -> None:
-        if not self._closing:
-            self._block(_BACKED_UP)
-
     def take_turn(self) -> None:
         self._unblock(_AWAITS_TURN)
 
     def take_memory(self) -> None:
-        """There is room now for the request that is being received."""
         self._unblock(_AWAITS_MEMORY)
 
     def _drained(self) -> None:

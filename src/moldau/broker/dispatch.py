@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from moldau.broker.handlers import HANDLERS, Answer, Request
 from moldau.broker.response import Response
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.headers import RequestHeader, response_frame
-from moldau.wire.messages import decode_request, encode_response
+from moldau.wire.messages import decode_request, encode_response, is_loaded, load
 from moldau.wire.primitives import MalformedRequest
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def handle(
     versions = VERSIONS[Api(api)]
     if handler is None or not versions.first <= version <= versions.last:
         raise MalformedRequest(f"{Api(api).name} has no version {version} here")
+    if not is_loaded(api, version):
+        connection.put_aside(lambda frame: asyncio.to_thread(load, api, version))
+        return
     raw = bytes(frame[header.body :])
     body = decode_request(api, version, memoryview(raw))
     client_id = header.client_id(frame)

@@ -20,6 +20,9 @@ from moldau.log.files import Slice
 _MORE = getattr(socket, "MSG_MORE", 0)
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _READ_CHUNK = 128 << 10
+# The most of one slice that is sent before others are served: a peer on this machine may read as
+# fast as it is sent to, and never be full.
+_MOST_AT_ONCE = 4 << 20
 _CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
 # The one algorithm that every Linux has and lets everybody choose.
 _UNPACED = b"reno"
@@ -124,9 +127,12 @@ class Output:
             self._waiting = True
             self._loop.run_in_executor(None, _warm, piece).add_done_callback(self._warmed)
             return False
+        left = _MOST_AT_ONCE
         while size:
             try:
-                sent = os.sendfile(self._socket.fileno(), descriptor, position, size)
+                if left <= 0:
+                    raise BlockingIOError
+                sent = os.sendfile(self._socket.fileno(), descriptor, position, min(size, left))
             except BlockingIOError:
                 self._queue[0] = Slice(file, position, size)
                 self._wait_for_room()
@@ -135,6 +141,7 @@ class Output:
                 raise OSError(f"a segment ended {size} bytes before the slice that was promised")
             position += sent
             size -= sent
+            left -= sent
         self._queue.popleft()
         self._trusted = False
         return True
@@ -163,6 +170,16 @@ class Output:
         self.flush()
         if not self._waiting and not self._closed:
             self._drained()
+
+
+def own_socket(transport: asyncio.BaseTransport) -> socket.socket:
+    """A socket of our own for a transport's connection; OSError when there are too many."""
+    own = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+    own.setblocking(False)
+    peer = transport.get_extra_info("peername")
+    if peer and peer[0] == own.getsockname()[0]:
+        send_unpaced(own)
+    return own
 
 
 def send_unpaced(sock: socket.socket) -> None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from moldau.log.record_check import RecordCheck
 from moldau.records.batch import HEADER_SIZE
-from moldau.wire.headers import RequestHeader
+from moldau.wire.headers import RequestHeader, read_request_header
 from moldau.wire.primitives import TopicKey
 from moldau.wire.produce import produce_codec
 
 if TYPE_CHECKING:
+    from moldau.broker.connection import Connection
     from moldau.broker.server import Broker
 
 # How many steps of all checks of a request are done at once.
@@ -48,6 +49,13 @@ def begin_checks(broker: Broker, header: RequestHeader, frame: memoryview) -> tu
                     if not check.step():
                         break
     return checks, is_done
+
+
+async def look_into_records(broker: Broker, connection: Connection, frame: memoryview) -> None:
+    """Does the checks of the Produce request that the connection has put aside."""
+    checks, _ = begin_checks(broker, read_request_header(frame), frame)
+    await finish_checks(checks, broker.lookups)
+    connection.checks = checks
 
 
 async def finish_checks(checks: Checks, slots: asyncio.Semaphore) -> None:

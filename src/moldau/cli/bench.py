@@ -33,8 +33,8 @@ def bench(
         typer.Option(
             metavar="NAME",
             help="Only this; may be repeated. "
-            "One of startup, throughput, requests, latency, cold, partitions, log-size, flush, "
-            "compaction, recovery, groups, client, cluster, failover, decode, spark.",
+            "One of startup, throughput, requests, latency, cold, partitions, door, log-size, "
+            "flush, compaction, recovery, groups, client, cluster, failover, decode, spark.",
             autocompletion=complete_names,
         ),
     ] = None,

@@ -271,13 +271,12 @@ class LogStore:
         self.prepare_checkpoint()()
 
     def prepare_checkpoint(self) -> Callable[[], None]:
-        """Event loop: what `checkpoint` writes, as a call that any thread may make."""
-        recovery_points, log_starts, high_watermarks = {}, {}, {}
-        for key, log in self.logs.items():
-            recovery_points[key] = log.flushed
-            high_watermarks[key] = log.high_watermark
-            if log.log_start > log.first_base:
-                log_starts[key] = log.log_start
+        """Event loop: what `checkpoint` does, as a call that any thread may make.
+
+        Offsets are read there, when it is their turn to be written: of 100,000 logs that takes
+        longer than the loop may be held.
+        """
+        logs = list(self.logs.items())
         self._prepared += 1
         number = self._prepared
 
@@ -285,31 +284,39 @@ class LogStore:
             with self._writing:
                 if number < self._newest_written:
                     return
+                log_starts, recovery_points, high_watermarks = {}, {}, {}
+                for key, log in logs:
+                    # In this order: what is flushed never lies before the start.
+                    if log.log_start > log.first_base:
+                        log_starts[key] = log.log_start
+                    recovery_points[key] = log.flushed
+                    high_watermarks[key] = log.high_watermark
                 write_offsets(f"{self.folder}/{LOG_STARTS}", log_starts)
                 write_offsets(f"{self.folder}/{RECOVERY_POINTS}", recovery_points)
-                if number > self._newest_watermarks:
-                    write_offsets(f"{self.folder}/{HIGH_WATERMARKS}", high_watermarks)
-                    self._newest_watermarks = number
+                self._write_high_watermarks(number, high_watermarks)
                 self._newest_written = number
 
         return write
 
-    def prepare_high_watermarks(self) -> Callable[[], None] | None:
-        """As `prepare_checkpoint`, but of the high watermarks alone; None if none has moved."""
-        high_watermarks = {key: log.high_watermark for key, log in self.logs.items()}
-        if high_watermarks == self._high_watermarks:
-            return None
-        self._high_watermarks = high_watermarks
+    def prepare_high_watermarks(self) -> Callable[[], None]:
+        """As `prepare_checkpoint`, but of the high watermarks alone, and only if one has moved."""
+        logs = list(self.logs.items())
         self._prepared += 1
         number = self._prepared
 
         def write() -> None:
             with self._writing:
-                if number > self._newest_watermarks:
-                    write_offsets(f"{self.folder}/{HIGH_WATERMARKS}", high_watermarks)
-                    self._newest_watermarks = number
+                high_watermarks = {key: log.high_watermark for key, log in logs}
+                if high_watermarks != self._high_watermarks:
+                    self._write_high_watermarks(number, high_watermarks)
 
         return write
+
+    def _write_high_watermarks(self, number: int, offsets: dict[Partition, int]) -> None:
+        if number > self._newest_watermarks:
+            write_offsets(f"{self.folder}/{HIGH_WATERMARKS}", offsets)
+            self._newest_watermarks = number
+            self._high_watermarks = offsets
 
     def close(self) -> None:
         """Flush and close all logs and mark a clean stop. Blocks.

@@ -59,6 +59,11 @@ def check_bounds(schema: type, body: memoryview, most_elements: int) -> memoryvi
     return memoryview(_edited(body, 0, len(body), walk.edits)) if walk.edits else body
 
 
+def prepare_check(schema: type) -> None:
+    """Compile the checker of a schema ahead of its first message."""
+    _struct_check(schema)
+
+
 @cache
 def _struct_check(schema: type) -> Check:
     flexible: bool = schema.__flexible__  # type: ignore[attr-defined]

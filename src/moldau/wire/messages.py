@@ -20,7 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from moldau.wire.apis import VERSIONS, Api
-from moldau.wire.bounds import check_bounds
+from moldau.wire.bounds import check_bounds, prepare_check
 from moldau.wire.primitives import MOST_ELEMENTS, MalformedRequest, count, string, uvarint
 from moldau.wire.schemas import (
     FIXED_TYPES,
@@ -33,6 +33,27 @@ from moldau.wire.schemas import (
 
 Writer = Callable[[bytearray, Any], None]
 Values = Mapping[str, Any]
+
+
+# What has been loaded: API and version.
+_loaded: set[tuple[int, int]] = set()
+
+
+def is_loaded(api: int, version: int) -> bool:
+    """Whether this request can be read and answered without loading kio's schemas first."""
+    return (api, version) in _loaded
+
+
+def load(api: int, version: int) -> None:
+    """Load what it takes to read this request and write its response. Any thread.
+
+    The first time it takes longer than an event loop may be held.
+    """
+    schema = request_schema(api, version)
+    prepare_check(schema)
+    _reader(schema)
+    _writer(api, version, response_schema)
+    _loaded.add((api, version))
 
 
 def decode_request(api: int, version: int, body: memoryview) -> Any:

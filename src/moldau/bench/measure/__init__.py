@@ -9,6 +9,7 @@ from moldau.bench.measure.cluster import measure_cluster
 from moldau.bench.measure.cluster_failover import measure_failover
 from moldau.bench.measure.cold_reads import measure_cold_reads
 from moldau.bench.measure.compaction import measure_compaction
+from moldau.bench.measure.door import measure_door
 from moldau.bench.measure.flush import measure_flush
 from moldau.bench.measure.groups import measure_groups
 from moldau.bench.measure.latency import measure_latency
@@ -29,6 +30,7 @@ MEASUREMENTS: dict[str, Callable[[Workbench], Iterator[Row]]] = {
     "latency": measure_latency,
     "cold": measure_cold_reads,
     "partitions": measure_partitions,
+    "door": measure_door,
     "log-size": measure_log_size,
     "flush": measure_flush,
     "compaction": measure_compaction,

@@ -153,10 +153,7 @@ class Replication:
         while True:
             interval_ms = self._broker.settings.replica_high_watermark_checkpoint_interval_ms
             await asyncio.sleep(interval_ms / 1000)
-            write = self._broker.logs.prepare_high_watermarks()
-            if write is None:
-                continue
             try:
-                await asyncio.to_thread(write)
+                await asyncio.to_thread(self._broker.logs.prepare_high_watermarks())
             except StorageError as error:
                 logger.error("the high watermarks were not written down: %s", error)
