@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -342,6 +344,63 @@ def test_a_busy_connection_whose_buffer_may_not_grow_is_served_all_the_same(
         for client in clients:
             for _ in range(600):
                 assert client.receive().responses[0].partition_responses[0].error_code == 0
+
+
+# Turns
+
+
+def test_connections_that_send_much_at_once_take_turns(
+    moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice that is over at once leaves room for one request."""
+    monkeypatch.setattr("moldau.broker.connection.SLICE_S", -1.0)
+    handled: list[str] = []
+    handle = Connection._handle
+
+    def note(self: Connection, frame: memoryview) -> None:
+        handled.append(self.peer)
+        handle(self, frame)
+
+    monkeypatch.setattr(Connection, "_handle", note)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Client(moldau_broker)) for _ in range(3)]
+        for client in clients:
+            client.send_bytes(b"".join(client.frame(Api.API_VERSIONS, 0) for _ in range(300)))
+        for client in clients:
+            for _ in range(300):
+                assert client.receive().error_code == 0
+    first = max(handled.index(peer) for peer in set(handled))
+    last = min(len(handled) - handled[::-1].index(peer) for peer in set(handled))
+    # While all three had something to be done, none was served more than twice in a row.
+    run = longest = 1
+    for before, peer in pairwise(handled[first:last]):
+        run = run + 1 if peer == before else 1
+        longest = max(longest, run)
+    assert longest <= 2
+
+
+def test_what_is_loaded_for_a_request_is_loaded_aside_and_answers_keep_their_order(
+    moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: dict[int, str] = {}
+
+    def load(api: int, version: int) -> None:
+        loaded[api] = threading.current_thread().name
+
+    monkeypatch.setattr("moldau.broker.dispatch.is_loaded", lambda api, version: api in loaded)
+    monkeypatch.setattr("moldau.broker.dispatch.load", load)
+    with Client(moldau_broker) as client:
+        frames = [
+            client.frame(Api.METADATA, topics=[]),
+            client.frame(Api.API_VERSIONS, 0),
+            client.frame(Api.DESCRIBE_CLUSTER),
+            client.frame(Api.METADATA, topics=[]),
+        ]
+        client.send_bytes(b"".join(frames))
+        for _ in frames:
+            client.receive()
+    assert set(loaded) == {Api.METADATA, Api.DESCRIBE_CLUSTER}
+    assert "moldau-broker" not in loaded.values()
 
 
 # Back-pressure
