@@ -12,7 +12,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 from moldau.bench.broker import BrokerUnderTest
@@ -171,7 +171,7 @@ def _partitions(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
     started = time.monotonic()
     broker.delete_topic(topic)
     deleted = time.monotonic() - started
-    broker.wait_quiet()
+    _until_removed(broker, [topic])
     return [figure("creation", "s", [created]), figure("deletion", "s", [deleted])]
 
 
@@ -197,8 +197,18 @@ def _topics(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
             sock.sendall(request)
             _answer(sock)
             figures.append(figure(name, "s", [time.monotonic() - started]))
-    broker.wait_quiet()
+    _until_removed(broker, names)
     return figures
+
+
+def _until_removed(broker: BrokerUnderTest, topics: Sequence[str]) -> None:
+    """Until nothing is left of what the topics had on disk."""
+    starts = tuple(f"{topic}-" for topic in topics)
+    deadline = time.monotonic() + _TIMEOUT_S
+    while any(path.name.startswith(starts) for path in broker.data_dir.iterdir()):
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"deleted topics are still there after {_TIMEOUT_S} s")
+        time.sleep(0.05)
 
 
 def _stop(bench: Workbench) -> Row:
