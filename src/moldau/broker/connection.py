@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 from moldau.broker import dispatch
 from moldau.broker.dispatch import encoded
 from moldau.broker.handlers import Answer, api_versions, fetch, produce
-from moldau.broker.input import Input
+from moldau.broker.input import BUSY, Input
 from moldau.broker.output import Output, own_socket
 from moldau.broker.record_checks import Checks, begin_checks, look_into_records
 from moldau.broker.response import LongPoll, Response
-from moldau.broker.turns import ROUND_S, SLICE_S
+from moldau.broker.turns import SLICE_S
 from moldau.cluster.clock import now
 from moldau.wire.apis import Api
 from moldau.wire.headers import RequestHeader, read_request_header
@@ -55,7 +55,7 @@ _AWAITS_TURN = 2
 _AWAITS_MEMORY = 4
 _AWAITS_WORK_ASIDE = 8
 # The most that one connection is answered in a turn, but for a single answer that is larger.
-_MOST_IN_TURN = 256 << 10
+_MOST_IN_TURN = 128 << 10
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -112,15 +112,14 @@ class Connection(asyncio.BufferedProtocol):
         received = self.input
         filled = received.filled + nbytes
         received.filled = filled
-        # The loop's time is that of the beginning of its round.
-        began = self.active_at = self._loop.time()
+        self.active_at = self._loop.time()
         if filled == nbytes:
-            self.receiving_since = began
-        if monotonic() - began > ROUND_S:
-            self._block(_AWAITS_TURN)
-            self._broker.turns.wait(self, was_served=False)
-        elif filled >= received.awaited:
+            self.receiving_since = self.active_at
+        if filled >= received.awaited:
             self._process()
+        elif received.needed > BUSY:
+            # Its pages are new, which takes the kernel long: one receive is enough for a turn.
+            self._await_turn()
 
     def eof_received(self) -> bool:
         # A client may close its sending half and still read the answers to what it sent. Whether
@@ -270,8 +269,7 @@ class Connection(asyncio.BufferedProtocol):
                 elif filled - start < 4:
                     break
                 elif monotonic() > end_of_slice or self._unsent > _MOST_IN_TURN:
-                    self._block(_AWAITS_TURN)
-                    self._broker.turns.wait(self, was_served=True)
+                    self._await_turn()
         except MalformedRequest as reason:
             self.close(str(reason))
         except Exception as error:
@@ -373,6 +371,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_read(self) -> bool:
         return not self._blocked and not self._closing
+
+    def _await_turn(self) -> None:
+        self._block(_AWAITS_TURN)
+        self._broker.turns.wait(self)
 
     def take_turn(self) -> None:
         self._unblock(_AWAITS_TURN)

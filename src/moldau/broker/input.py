@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 SMALL = 16 << 10
 # What a busy connection's buffer grows to. A request of more than that is large.
 BUSY = 2 << 20
-# The most that one receive takes of a large request: its pages are new, which takes the kernel ten
-# times as long as filling old ones.
+# The most that one receive takes of a large request.
 _RECEIVE = 128 << 10
 
 
