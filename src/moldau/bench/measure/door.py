@@ -40,7 +40,7 @@ def measure_door(bench: Workbench) -> Iterator[Row]:
     scale = bench.scale
     clients, claimed = scale.door_senders, scale.door_request_bytes
     yield _besieged(bench, f"{clients} half-sent requests of {_mb(claimed)}", _half_sent)
-    yield _besieged(bench, f"{scale.door_readers} clients that never read", _never_read)
+    yield _besieged(bench, f"{scale.door_readers} clients that never read", _never_read, _widen)
     size = _mb(scale.door_batch_bytes)
     yield _besieged(bench, f"batches of {size}, decompressed in a compacted topic", _expanding)
     count = scale.door_records
@@ -50,9 +50,12 @@ def measure_door(bench: Workbench) -> Iterator[Row]:
     yield _stop(bench)
 
 
-def _besieged(bench: Workbench, title: str, attack: Attack) -> Row:
+def _besieged(
+    bench: Workbench, title: str, attack: Attack, prepare: Attack = lambda bench, broker: []
+) -> Row:
     bench.say(f"door: {title}")
     with bench.broker() as broker:
+        prepare(bench, broker)
         topic = bench.new_topic()
         broker.create_topic(topic)
         paced = bench.children.begin(
@@ -117,9 +120,13 @@ def _half_sent(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
     return [figure("taken of them", "MB", [sent / 1e6])]
 
 
+def _widen(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
+    """A topic whose description is long."""
+    broker.create_topic(bench.new_topic(), min(500, bench.scale.partitions))
+    return []
+
+
 def _never_read(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
-    wide = bench.new_topic()
-    broker.create_topic(wide, min(500, bench.scale.partitions))
     question = _request(Api.METADATA, topics=None)
     with ExitStack() as stack:
         socks = [stack.enter_context(_connected(broker)) for _ in range(bench.scale.door_readers)]
