@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from moldau.broker.connection import Connection
     from moldau.broker.server import Broker
 
+# An answer about more things than this is encoded on a thread.
+_LONG = 100
+
 
 def handle(
     broker: Broker, connection: Connection, header: RequestHeader, frame: memoryview
@@ -39,7 +42,7 @@ def handle(
     host, port = connection.local
     peer_host = connection.peer_host
     answer = handler(broker, Request(api, version, client_id, body, raw, host, port, peer_host))
-    if inspect.isawaitable(answer):
+    if inspect.isawaitable(answer) or _is_long(answer):
         response = Response(connection)
         connection.reserve(response, len(raw))
         broker.spawn(_answer_later(connection, header, response, answer))
@@ -48,14 +51,28 @@ def handle(
 
 
 async def _answer_later(
-    connection: Connection, header: RequestHeader, response: Response, answer: Awaitable[Answer]
+    connection: Connection,
+    header: RequestHeader,
+    response: Response,
+    answer: Answer | Awaitable[Answer],
 ) -> None:
     try:
-        frame = encoded(header, await answer)
+        known = await answer if inspect.isawaitable(answer) else answer
+        if _is_long(known):
+            frame = await asyncio.to_thread(encoded, header, known)
+        else:
+            frame = encoded(header, known)
     except Exception as error:
         connection.fail(error, Api(header.api).name)
         return
     connection.respond(response, [frame])
+
+
+def _is_long(answer: Answer) -> bool:
+    """Whether encoding it takes longer than the loop may be held: a thread lets others in."""
+    if not isinstance(answer, dict):
+        return False
+    return any(isinstance(each, list) and len(each) > _LONG for each in answer.values())
 
 
 def encoded(header: RequestHeader, answer: Answer) -> bytes:

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("moldau.broker")
 
-# How many logs are made or moved before the loop serves others again.
-LOGS_AT_A_TIME = 20
+# How many logs are made at once where few are asked for, as nearly always.
+LOGS_AT_ONCE = 20
+# How many logs are made or moved before the loop serves others again, where there are more.
+LOGS_AT_A_TIME = 5
 
 
 class Replicas:
@@ -116,7 +118,7 @@ class Replicas:
 
     # Logs, a few at a time
 
-    def _open_some(self, most: int = LOGS_AT_A_TIME) -> None:
+    def _open_some(self, most: int = LOGS_AT_ONCE) -> None:
         """Opens the partitions that were entered; those beyond `most` when others were served."""
         for _ in range(min(most, len(self._to_open))):
             self._open_next()
