@@ -365,12 +365,24 @@ def test_connections_that_send_much_at_once_take_turns(
     with ExitStack() as stack:
         clients = [stack.enter_context(Client(moldau_broker)) for _ in range(3)]
         for client in clients:
+            client.ask(Api.API_VERSIONS, 0)
+        # The loop is held until everything has arrived.
+        gate = threading.Event()
+        holding = threading.Thread(
+            target=inside, args=(moldau_broker, lambda server: gate.wait(20))
+        )
+        holding.start()
+        handled.clear()
+        for client in clients:
             client.send_bytes(b"".join(client.frame(Api.API_VERSIONS, 0) for _ in range(300)))
+        gate.set()
+        holding.join()
         for client in clients:
             for _ in range(300):
                 assert client.receive().error_code == 0
     first = max(handled.index(peer) for peer in set(handled))
     last = min(len(handled) - handled[::-1].index(peer) for peer in set(handled))
+    assert last - first > 800
     # While all three had something to be done, none was served more than twice in a row.
     run = longest = 1
     for before, peer in pairwise(handled[first:last]):
