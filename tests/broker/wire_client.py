@@ -228,6 +228,16 @@ class Client:
             add_missing_replica(self._broker, topic)
         return topic
 
+    def alter(self, topic: str, **configs: str) -> None:
+        """Changes settings of a topic, which have underscores for dots."""
+        texts = [
+            {"name": key.replace("_", "."), "config_operation": 0, "value": value}
+            for key, value in configs.items()
+        ]
+        resource = {"resource_type": 2, "resource_name": topic, "configs": texts}
+        answer = self.ask(Api.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False)
+        assert answer.responses[0].error_code == 0, answer
+
     def topic_id(self, topic: str) -> UUID:
         answer = self.ask(Api.METADATA, topics=[{"name": topic}], allow_auto_topic_creation=False)
         found: UUID = answer.topics[0].topic_id

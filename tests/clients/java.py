@@ -12,7 +12,7 @@ from bench.kafka.jars import KAFKA_VERSION, Artifact, fetch, java
 from moldau.bench.errors import Unavailable
 
 _PROGRAM = Path(__file__).parent / "Send.java"
-_WITHIN_S = 120.0
+_WITHIN_S = 60.0
 
 
 class JavaProducer:

@@ -76,14 +76,14 @@ class LossyProxy:
                     self._open -= {client, broker}
 
     def _pass_one(self, client: socket.socket, broker: socket.socket) -> bool:
-        request = _read_frame(client)
+        request = read_frame(client)
         if request is None:
             return False
         broker.sendall(request)
-        answer = _read_frame(broker)
+        answer = read_frame(broker)
         if answer is None:
             return False
-        if _API_KEY.unpack_from(request, _LENGTH.size) == (PRODUCE,):
+        if api_key(request) == PRODUCE:
             with self._lock:
                 if self._to_lose:
                     self._to_lose -= 1
@@ -93,7 +93,13 @@ class LossyProxy:
         return True
 
 
-def _read_frame(source: socket.socket) -> bytes | None:
+def api_key(request: bytes) -> int:
+    """What a frame asks for."""
+    key: int = _API_KEY.unpack_from(request, _LENGTH.size)[0]
+    return key
+
+
+def read_frame(source: socket.socket) -> bytes | None:
     """One length-prefixed frame, prefix included; None when the other side has hung up."""
     prefix = _read_exactly(source, _LENGTH.size)
     if prefix is None:

@@ -29,11 +29,11 @@ def test_the_dates_of_records_do_not_count(tmp_path: Path) -> None:
     )
     log.append_replica(memoryview(copied), log.log_end, NOW)
     log.commit()
-    assert log.producers.expire(NOW + DAY - 1, DAY) == 0
+    assert log.producers.expire(NOW + DAY - 1, DAY) == []
     for producer_id in range(3):
         again = log.append(batch_of(producer_id=producer_id, timestamp=LONG_AGO), 0, NOW)
         assert again == (producer_id, -1)
-    assert log.producers.expire(NOW + DAY, DAY) == 3
+    assert log.producers.expire(NOW + DAY, DAY) == [0, 1, 2]
     store.close()
 
 
@@ -57,9 +57,9 @@ def test_a_restart_does_not_date_producers_by_their_records(tmp_path: Path, stop
     store = open_store(left)
     log = store.logs["t", 0]
     after = time.time_ns() // 1_000_000
-    assert log.producers.expire(before + DAY - 1000, DAY) == 0
+    assert log.producers.expire(before + DAY - 1000, DAY) == []
     assert log.append(batch_of(producer_id=4), 0, after) == (0, -1)
-    assert log.producers.expire(after + DAY, DAY) == 1
+    assert log.producers.expire(after + DAY, DAY) == [4]
     store.close()
 
 
@@ -70,6 +70,6 @@ def test_a_cut_does_not_date_producers_by_their_records(tmp_path: Path) -> None:
     now_ms = time.time_ns() // 1_000_000
     put(log, batch_of(producer_id=4, timestamp=LONG_AGO), batch_of(), now_ms=now_ms)
     log.truncate_to(1)
-    assert log.producers.expire(now_ms + DAY - 1000, DAY) == 0
+    assert log.producers.expire(now_ms + DAY - 1000, DAY) == []
     assert log.append(batch_of(producer_id=4), 0, now_ms) == (0, -1)
     store.close()

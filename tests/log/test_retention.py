@@ -97,5 +97,5 @@ def test_producers_survive_the_deletion_of_their_records(log: Log) -> None:
     put(log, batch_of(size=40, timestamp=NOW))
     log.delete_records_before(log.log_end)
     assert log.append(batch_of(producer_id=4, sequence=0), 0, NOW) == (10, -1)
-    assert log.producers.expire(NOW + DAY, DAY) == 1
+    assert log.producers.expire(NOW + DAY, DAY) == [4]
     assert log.append(batch_of(producer_id=4, sequence=0), 0, NOW) == (12, -1)

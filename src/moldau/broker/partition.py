@@ -65,6 +65,7 @@ class Partition:
         "_dirty",
         "_flusher",
         "_is_dirty",
+        "_unclean_elections",
         "adding",
         "elr",
         "epoch_start",
@@ -126,6 +127,7 @@ class Partition:
         self._dirty = dirty
         self._flusher = flusher
         self._is_dirty = False
+        self._unclean_elections = 0
 
     # Roles
 
@@ -133,6 +135,8 @@ class Partition:
         """Takes the role that the cluster gives this replica."""
         was = (self.is_leader, self.leader_epoch)
         is_new_epoch = state.leader_epoch != self.leader_epoch
+        if state.leader == self._broker_id and is_new_epoch and self.leader_epoch >= 0:
+            self._unclean_elections += self._broker_id not in self.isr
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.replicas = tuple(state.replicas)
@@ -175,6 +179,11 @@ class Partition:
             self.count_followers()
         if log.flushed < log.log_end:
             self.ask_flush()
+
+    @property
+    def losses(self) -> int:
+        """How often this replica may have lost what a leader acknowledged."""
+        return self._unclean_elections + self.log.truncations
 
     def resign(self) -> None:
         """Leads no more, until the cluster says so again.

@@ -194,8 +194,9 @@ class Replicas:
                 case PartitionsChanged(name, partitions):
                     if name in broker.state.topics:
                         self._enter(broker.state.topics[name], partitions)
-                case TopicDeleted(name, _):
+                case TopicDeleted(name, id):
                     self._delete(name)
+                    broker.refused_writes.topic_deleted(name, id)
                 case TopicConfigured(name):
                     self.configure(name)
                 case BrokerConfigured():

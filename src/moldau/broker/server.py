@@ -28,6 +28,7 @@ from moldau.broker.handlers.produce import ProduceResponse
 from moldau.broker.hangups import Hangups
 from moldau.broker.membership import Membership
 from moldau.broker.partition import Partition
+from moldau.broker.refused_writes import RefusedWrites
 from moldau.broker.repairs import Repairs
 from moldau.broker.replicas import Replicas
 from moldau.broker.replication.replication import Replication
@@ -84,6 +85,7 @@ class Broker:
             lambda: self.settings.queued_max_request_bytes, self.connections
         )
         self.replicas = Replicas(self)
+        self.refused_writes = RefusedWrites()
         self._dirty: list[Partition] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -226,7 +228,7 @@ class Broker:
                 failed[partition] = error
                 logger.error("append to %s-%d failed: %s", partition.topic, partition.index, error)
         for response in staged:
-            response.settle(self.loop, failed)
+            response.settle(self.loop, failed, self.refused_writes)
         for partition in dirty:
             partition.announce()
 

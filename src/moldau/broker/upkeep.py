@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from moldau.broker.cleaner import Cleaner
+from moldau.broker.refused_writes import ROUND_MS
 from moldau.log.errors import StorageError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Upkeep:
         self._begin("checkpoint", self.checkpoint, lambda: checkpoint_ms)
         self._begin("compaction", self._cleaner.clean, self._cleaner_backoff_ms)
         self._begin("connections", self.tend_connections, lambda: _QUIET_MS // 2)
+        self._begin("refused writes", self.forget_refusals, lambda: ROUND_MS)
 
     def _cleaner_backoff_ms(self) -> int:
         """Asked anew each time, since it may be changed while the broker runs."""
@@ -83,7 +85,10 @@ class Upkeep:
             try:
                 log.delete_expired(broker.now_ms())
                 log.roll_if_due(broker.now_ms())
-                log.producers.expire(broker.now_ms(), broker.settings.producer_id_expiration_ms)
+                idle_ms = broker.settings.producer_id_expiration_ms
+                forgotten = log.producers.expire(broker.now_ms(), idle_ms)
+                if broker.refused_writes.topics:
+                    broker.refused_writes.producers_forgotten(partition, forgotten)
             except StorageError as error:
                 # The others must not wait for this one's disk.
                 logger.error("retention of %s-%d failed: %s", log.topic, log.partition, error)
@@ -101,6 +106,10 @@ class Upkeep:
                 await asyncio.sleep(0)
         await asyncio.to_thread(broker.logs.prepare_checkpoint())
         await self._cleaner.checkpoint()
+
+    async def forget_refusals(self) -> None:
+        """Lets go of refused writes that nobody has sent again."""
+        self._broker.refused_writes.end_round()
 
     async def tend_connections(self) -> None:
         """Ends connections that have been idle too long; shrinks the buffers of quiet ones."""

@@ -225,8 +225,8 @@ class ProducerStates:
         self._decided = [pair for pair in self._decided if pair[0] not in markers]
         self._reopen()
 
-    def expire(self, now_ms: int, idle_ms: int) -> int:
-        """Forget producers that have written nothing for that long; returns how many."""
+    def expire(self, now_ms: int, idle_ms: int) -> list[int]:
+        """Forget producers that have written nothing for that long; returns their ids."""
         idle = [
             producer_id
             for producer_id, producer in self._producers.items()
@@ -234,7 +234,7 @@ class ProducerStates:
         ]
         for producer_id in idle:
             del self._producers[producer_id]
-        return len(idle)
+        return idle
 
     def _reopen(self) -> None:
         self._open = {

@@ -137,6 +137,11 @@ class LogState:
         self._files_synced = -1
 
     @property
+    def truncations(self) -> int:
+        """How often the log was cut, or begun anew."""
+        return self._truncations
+
+    @property
     def size(self) -> int:
         """Bytes of all segments."""
         return sum(segment.size for segment in self._segments)

@@ -13,6 +13,7 @@ from moldau.broker.absence import absent
 from moldau.broker.errors import code_and_message
 from moldau.broker.partition import Partition
 from moldau.broker.record_checks import Checks
+from moldau.broker.refused_writes import RefusedWrites
 from moldau.broker.response import Response
 from moldau.cluster.topics import INTERNAL_TOPICS
 from moldau.log.errors import LogError, StorageError
@@ -50,7 +51,8 @@ class ProduceResponse(Response):
     """The answer to one Produce request.
 
     `appended` has, per batch that was taken, the partition, its result, and the offset that the
-    high watermark must reach before the write counts as replicated.
+    high watermark must reach before the write counts as replicated. `staged` has the batches
+    themselves, until they are written.
     """
 
     __slots__ = (
@@ -62,6 +64,7 @@ class ProduceResponse(Response):
         "endpoints",
         "results",
         "size",
+        "staged",
         "timeout_ms",
     )
 
@@ -83,17 +86,23 @@ class ProduceResponse(Response):
         self.size = size
         self.results: Results = []
         self.appended: list[tuple[Partition, PartitionResult, int]] = []
+        self.staged: list[memoryview] = []
         self.endpoints: list[Endpoint] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def settle(
-        self, loop: asyncio.AbstractEventLoop, failed: dict[Partition, StorageError]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        failed: dict[Partition, StorageError],
+        refused: RefusedWrites,
     ) -> None:
         """Answers after the commit, or begins to wait where acks=all must."""
         if failed:
-            for partition, result, _ in self.appended:
+            for (partition, result, _), batch in zip(self.appended, self.staged, strict=True):
                 if partition in failed:
                     result.fail(*code_and_message(failed[partition]))
+                    refused.remember(partition.topic, partition.index, batch, partition)
+        self.staged = []
         if self.acks == 0:
             self._close_on_error()
             self.parts = []
@@ -177,6 +186,7 @@ def handle(
         connection, codec, header.correlation_id, acks, request.timeout_ms, len(frame)
     )
     now_ms = broker.now_ms()
+    refused = broker.refused_writes
     for key, batches in request.topics:
         topic = broker.topic_name(key)
         results = []
@@ -206,7 +216,10 @@ def handle(
                 result.fail(*_no_transactions(request))
             else:
                 check = checks.get((key, index)) if checks else None
-                _append(partition, batch, now_ms, result, response, check)
+                _append(partition, batch, now_ms, result, response, check, refused)
+            # A sequence that is out of order is so because a lower one is already waited for.
+            if result.error and result.error != Error.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                refused.remember(topic or key, index, batch, partition)
         if results:
             response.results.append((key, results))
     connection.reserve(response)
@@ -220,9 +233,12 @@ def _append(
     result: PartitionResult,
     response: ProduceResponse,
     check: RecordCheck | None,
+    refused: RefusedWrites,
 ) -> None:
     log = partition.log
     try:
+        if refused.topics:
+            refused.check(partition, batch)
         result.base_offset, result.append_time_ms = partition.append(batch, now_ms, check)
     except (BatchError, LogError) as error:
         result.fail(*code_and_message(error))
@@ -235,6 +251,7 @@ def _append(
         return
     result.log_start = log.log_start
     response.appended.append((partition, result, log.log_end))
+    response.staged.append(batch)
 
 
 def _no_transactions(request: ProduceRequest) -> tuple[Error, str]:

@@ -1,0 +1,103 @@
+"""A new producer's first batch is refused, and the broker has recovered when the next arrives.
+
+Real clients with several batches under way; `tests/broker/test_refused_writes.py` has the frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Message as Polled
+
+from moldau.testing import Broker
+from tests.broker.wire_client import Client
+from tests.clients.client import WITHIN_S
+from tests.clients.java import JavaProducer
+from tests.clients.pipeline_proxy import PipelineProxy
+
+COUNT = 8
+VALUES = [b"%d" % number for number in range(COUNT)]
+
+
+@contextmanager
+def recovering(under_way: int) -> Iterator[tuple[PipelineProxy, Broker]]:
+    """A broker short of replicas in sync until it has refused the first batch."""
+
+    def recover() -> None:
+        with Client(broker) as client:
+            client.alter("t", min_insync_replicas="1")
+
+    with (
+        PipelineProxy(under_way, recover) as proxy,
+        Broker(advertised_listeners=proxy.address) as broker,
+    ):
+        proxy.forward_to(broker.host, broker.port)
+        broker.create_topic("t", min_insync_replicas=2)
+        yield proxy, broker
+
+
+def values_in(broker: Broker) -> list[bytes | None]:
+    with Client(broker) as client:
+        return client.values("t")
+
+
+@pytest.mark.parametrize("under_way", [2, 5])
+def test_librdkafka_sends_again_in_order(under_way: int) -> None:
+    reported: list[tuple[bytes | None, KafkaError | None]] = []
+
+    def report(error: KafkaError | None, message: Polled) -> None:
+        value = message.value()
+        assert value is None or isinstance(value, bytes)
+        reported.append((value, error))
+
+    with recovering(under_way) as (proxy, broker):
+        producer = Producer(
+            {
+                "bootstrap.servers": proxy.address,
+                "enable.idempotence": True,
+                "batch.num.messages": 1,
+                "linger.ms": 0,
+                "retry.backoff.ms": 10,
+            }
+        )
+        for value in VALUES:
+            producer.produce("t", value, partition=0, on_delivery=report)
+        assert producer.flush(WITHIN_S) == 0
+        assert proxy.has_happened.is_set()
+        assert reported == [(value, None) for value in VALUES]
+        assert values_in(broker) == VALUES
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_javas_producer_sends_again_in_order(java_producer: JavaProducer) -> None:
+    with recovering(under_way=2) as (proxy, broker):
+        sending = java_producer.start(
+            proxy.address, "t", batch_size=1, linger_ms=0, retry_backoff_ms=10
+        )
+        said = sending.send([(None, value.decode()) for value in VALUES])
+        assert proxy.has_happened.is_set()
+        assert said == [str(offset) for offset in range(COUNT)]
+        assert values_in(broker) == VALUES
+
+
+def test_aiokafka_which_has_one_under_way_is_not_affected() -> None:
+    async def send(bootstrap: str) -> list[int]:
+        async with AIOKafkaProducer(
+            bootstrap_servers=bootstrap,
+            enable_idempotence=True,
+            max_batch_size=1,
+            retry_backoff_ms=10,
+        ) as producer:
+            sent = [await producer.send("t", value, partition=0) for value in VALUES]
+            return [(await each).offset for each in sent]
+
+    with recovering(under_way=1) as (proxy, broker):
+        assert asyncio.run(send(proxy.address)) == list(range(COUNT))
+        assert proxy.has_happened.is_set()
+        assert values_in(broker) == VALUES
