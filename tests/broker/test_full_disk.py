@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import time
@@ -14,6 +15,8 @@ from confluent_kafka import TopicPartition as Place
 
 from moldau.log.inspection import check_log
 from moldau.testing import Broker
+from moldau.wire.errors import Error
+from tests.broker.wire_client import Client, make_batch
 
 WITHIN_S = 30.0
 DISK_MIB = 16
@@ -134,3 +137,34 @@ def test_a_disk_that_fills_at_a_segments_end_refuses_no_more_than_it_must(disk: 
         sender.send("t")
         assert sender.delivered == taken + 1
         assert read_all(broker.bootstrap, "t") == [MESSAGE] * (taken + 1)
+
+
+def fill(file: Path) -> None:
+    """Takes all the room that is left."""
+    with file.open("wb", buffering=0) as filler:
+        try:
+            while filler.write(bytes(4096)):
+                pass
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+
+def test_what_follows_a_first_batch_that_found_no_room_waits_for_it(disk: Path) -> None:
+    """The disk has room again when the second batch of an idempotent producer arrives."""
+
+    def batch(sequence: int) -> bytearray:
+        value = b"%d" % sequence + MESSAGE
+        return make_batch(value, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    with Broker(data_dir=disk / "data") as broker, Client(broker) as client:
+        broker.create_topic("t")
+        fill(disk / "filler")
+        assert client.produce("t", batch(0)).error_code == Error.KAFKA_STORAGE_ERROR
+        (disk / "filler").unlink()
+        (disk / "ballast").unlink()
+        blocked = client.produce("t", batch(1))
+        assert blocked.error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+        for sequence in range(3):
+            assert client.produce("t", batch(sequence)).base_offset == sequence
+        assert client.values("t") == [b"%d" % sequence + MESSAGE for sequence in range(3)]

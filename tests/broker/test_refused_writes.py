@@ -243,14 +243,6 @@ def test_others_are_not_held_up(client: Client) -> None:
     assert client.produce(topic, numbered(5, epoch=1)).error_code == 0
 
 
-def test_a_write_that_is_replicated_too_little_is_written_and_not_refused(client: Client) -> None:
-    topic = client.create()
-    assert client.produce(topic, numbered(0)).error_code == 0
-    client.alter(topic, min_insync_replicas="2")
-    assert client.produce(topic, numbered(1)).error_code == Error.NOT_ENOUGH_REPLICAS
-    assert client.produce(topic, numbered(1), acks=1).base_offset == 1
-
-
 # A refusal that is over holds up nobody: this error on the oldest batch is fatal to librdkafka.
 
 
