@@ -35,6 +35,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
+NAMED_TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 DOCUMENTED_PORT = 9092
 # Pages whose programs start Spark or a cluster. The README's are run with the quick tests.
 SLOW = ("cluster", "getting-started", "lake", "pipelines", "spark", "testing")
@@ -174,6 +175,25 @@ def test_the_sessions_and_programs_of_a_page_do_what_it_shows(page: Path, shell:
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     for target, _ in LINK.findall(page.read_text("utf-8")):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_tests_that_a_page_names_exist(page: Path) -> None:
+    for file, name in NAMED_TEST.findall(page.read_text("utf-8")):
+        source = ROOT / "tests" / file
+        assert source.exists(), file
+        assert f"def {name}(" in source.read_text("utf-8"), f"{file}::{name}"
+
+
+def test_every_promise_of_a_cluster_names_a_test_that_shows_it() -> None:
+    page = (ROOT / "docs" / "cluster.md").read_text("utf-8")
+    _, _, promises = page.partition("\n## What is promised\n")
+    promises, _, _ = promises.partition("\n## Growing and shrinking\n")
+    rows = [line for line in promises.splitlines() if line.startswith("| ")]
+    kept = [line for line in rows if not line.startswith(("| --- ", "| what ", "| wanted "))]
+    assert len(kept) > 15
+    for line in kept:
+        assert NAMED_TEST.search(line), line
 
 
 def test_generated_tables_are_up_to_date() -> None:

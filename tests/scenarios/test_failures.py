@@ -38,6 +38,20 @@ def test_one_after_another_is_killed_and_comes_back(ensemble: Ensemble) -> None:
             cluster.wait_until_in_sync(TOPIC)
 
 
+@pytest.mark.slow
+def test_two_die_at_once_and_the_third_goes_on(ensemble: Ensemble) -> None:
+    with Cluster(3, ensemble) as cluster, Play(cluster, min_insync_replicas=1) as play:
+        play.go_on()
+        cluster.wait_until_in_sync(TOPIC)
+        leader = cluster.leader_of(TOPIC)
+        gone = [leader, next(broker for broker in cluster.brokers if broker != leader)]
+        cluster.kill(*gone)
+        play.go_on()
+        cluster.start(*gone)
+        cluster.wait_until_in_sync(TOPIC)
+        play.go_on()
+
+
 def test_the_controller_is_killed(ensemble: Ensemble) -> None:
     with Cluster(3, ensemble) as cluster, Play(cluster) as play:
         controller = cluster.controller()

@@ -60,9 +60,13 @@ class Faults:
 
     def strike(self, topic: str, partitions: int, *, flushes: bool) -> None:
         """Do something bad, and after a while end it."""
-        self._topic, self._partitions = topic, partitions
+        self.aim_at(topic, partitions)
         weights = self._weights | (self._with_flush_policy if flushes else {})
         self._dice.choices(list(weights), weights=list(weights.values()))[0]()
+
+    def aim_at(self, topic: str, partitions: int) -> None:
+        """Hit those brokers most often that this topic depends on."""
+        self._topic, self._partitions = topic, partitions
 
     # Processes
 
