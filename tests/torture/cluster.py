@@ -37,6 +37,7 @@ _ADMIN_WITHIN_S = 60.0
 _SESSION_S = 4.0
 _SETTINGS = {
     "zookeeper.session.timeout.ms": str(int(_SESSION_S * 1000)),
+    "auto.create.topics.enable": "false",
     "auto.leader.rebalance.enable": "true",
     "log.retention.ms": "-1",
     "log.segment.bytes": "200000",
