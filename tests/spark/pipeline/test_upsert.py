@@ -77,7 +77,9 @@ def test_keys_that_moved_with_new_partitions_keep_their_newest_value(
     send(broker, topic, [row(key, "old") for key in keys], partition=None, first_ms=THEN_MS)
     add_partitions(broker, topic, 3)
     later = THEN_MS + DAY_MS
-    send(broker, topic, [row(key, "new") for key in keys], partition=None, first_ms=later)
+    # The other way round, so that new ones come before old ones of the same keys.
+    again = [row(key, "new") for key in reversed(keys)]
+    send(broker, topic, again, partition=None, first_ms=later)
     if way == "many batches of raw records":
         sink = BY_ID.replace("{table}", "values")
         pipeline = load(tmp_path, broker, topic, RAW_ROWS, sink)
