@@ -142,7 +142,7 @@ def test_moves_and_preferred_elections_keep_who_is_eligible() -> None:
     back = cancelled(moving, "t-0", {1, 2}, unclean=False)
     assert (back.replicas, back.elr, back.lost) == ((1, 2, 0, 3), (0,), ((3, 9),))
     arrived = finished(in_sync_with(moving, 1, (1, 2, 4), 3), {1, 2, 4})
-    assert arrived == PartitionState((1, 2, 4), (1, 2, 4), 1)
+    assert arrived == PartitionState((1, 2, 4), (1, 2, 4), 1, 1)
 
 
 class Replicas:
