@@ -128,6 +128,7 @@ class Client:
 
     def __init__(self, broker: Broker | tuple[str, int]) -> None:
         self._broker = None if isinstance(broker, tuple) else broker
+        self._lacking: list[str] = []
         address = broker if isinstance(broker, tuple) else (broker.host, broker.port)
         self.socket = socket.create_connection(address, timeout=PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -142,6 +143,11 @@ class Client:
 
     def close(self) -> None:
         self.socket.close()
+        if self._broker is not None and self._lacking:
+            # A topic with a broker that never was would puzzle the next user of this one.
+            lacking, self._lacking = self._lacking, []
+            with Client(self._broker) as client:
+                client.ask(Api.DELETE_TOPICS, topics=[{"name": each} for each in lacking])
 
     def reset(self) -> None:
         """Closes the connection as a crash does: the broker cannot take it for a half-close."""
@@ -226,6 +232,7 @@ class Client:
         assert answer.topics[0].error_code == 0, answer
         if self._broker is not None and int(configs.get("min_insync_replicas", "1")) > 1:
             add_missing_replica(self._broker, topic)
+            self._lacking.append(topic)
         return topic
 
     def alter(self, topic: str, **configs: str) -> None:

@@ -174,6 +174,8 @@ class GroupCoordinator:
             return None
         topic = offsets_topic(broker.settings, len(broker.state.brokers))
         (outcome,) = await broker.controller.ensure_topics([topic])
+        # Whoever is told where its group is asks for it at once.
+        await broker.replicas.caught_up()
         return outcome if isinstance(outcome, ClusterError) else None
 
     def _shard_of(self, group_id: str) -> Shard | Error:
