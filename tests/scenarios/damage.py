@@ -13,6 +13,7 @@ from tests.broker.wire_client import Client
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
 _PREFIX = 12
+_RECORDS_AT = 61
 
 
 def connect(cluster: Cluster, broker: int) -> Client:
@@ -32,6 +33,16 @@ def batches(segment: Path) -> Iterator[tuple[int, int]]:
 def damage(segment: Path, position: int) -> bytes:
     """Destroy the length of a batch; what it was."""
     return put(segment, position, _LENGTH.pack(2**30))
+
+
+def flip(segment: Path, position: int) -> None:
+    """Change a byte of a batch's records, which nobody notices who does not read them."""
+    at = position + _RECORDS_AT + 10
+    with segment.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
 
 
 def put(segment: Path, position: int, length: bytes) -> bytes:

@@ -12,7 +12,15 @@ import pytest
 from moldau.testing import Cluster, Ensemble
 from moldau.wire.errors import Error
 from tests.broker.wire_client import make_batch
-from tests.scenarios.damage import batches, connect, damage, first_segment, is_met, set_aside
+from tests.scenarios.damage import (
+    batches,
+    connect,
+    damage,
+    first_segment,
+    flip,
+    is_met,
+    set_aside,
+)
 from tests.scenarios.play import TOPIC, Play
 from tests.torture.disks import Disks
 
@@ -68,6 +76,24 @@ def test_a_leader_with_damaged_data_hands_over_and_copies_it_anew(ensemble: Ense
         log = cluster.log(leader).read_text()
         assert "is to lead it, and it is copied anew from there" in log
         assert "the damaged files are kept in" in log
+
+
+def test_a_leader_that_sends_damaged_records_finds_them_and_hands_over(ensemble: Ensemble) -> None:
+    with Cluster(3, ensemble, PATIENT) as cluster, Play(cluster, partitions=1) as play:
+        play.go_on(50)
+        cluster.wait_until_in_sync(TOPIC)
+        leader = cluster.leader_of(TOPIC)
+        segment = first_segment(cluster, leader, TOPIC)
+        flip(segment, list(batches(segment))[3][0])
+        # Only who copies from the beginning comes upon it.
+        victim = next(broker for broker in cluster.brokers if broker != leader)
+        cluster.kill(victim)
+        cluster.wipe(victim)
+        cluster.start(victim)
+        cluster.wait_until(lambda: cluster.leader_of(TOPIC) != leader, "another leads")
+        cluster.wait_until_in_sync(TOPIC)
+        play.go_on()
+        assert len(set_aside(cluster, leader, TOPIC)) == 1
 
 
 def test_a_leader_whose_fsync_fails_hands_over_and_trusts_nothing_that_it_has(

@@ -80,6 +80,10 @@ class Log(FlushingLog):
         """
         return self._look_up(lookup.max_timestamp)
 
+    def verify(self, offset: int) -> None:
+        """CorruptLog, and offline, if the batch that holds `offset` is not what was written."""
+        self._look_up(partial(lookup.check_batch_at, offset))
+
     def _look_up(self, search: Callable[[Sequence[Segment], int], _Found | None]) -> _Found | None:
         while True:
             if self.offline is not None:

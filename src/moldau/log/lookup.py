@@ -6,10 +6,10 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 
-from moldau.log.errors import StorageError
+from moldau.log.errors import CorruptLog, StorageError
 from moldau.log.producers import ProducerStates
 from moldau.log.segment import Segment
-from moldau.records.batch import BatchError, BatchHeader
+from moldau.records.batch import BatchError, BatchHeader, check_batch
 from moldau.records.record import Record, read_end_marker, records_of
 
 logger = logging.getLogger("moldau.log")
@@ -24,6 +24,20 @@ def read_batch(segment: Segment, position: int, size: int) -> bytes:
     if len(data) != size:
         raise segment.broken(position)
     return data
+
+
+def check_batch_at(offset: int, segments: Sequence[Segment], log_start: int) -> None:
+    """CorruptLog unless the batch that holds `offset` is what was once written."""
+    segment = next((each for each in reversed(segments) if each.base <= offset), None)
+    if segment is None:
+        return
+    position, _ = segment.find(offset)
+    for at, header in segment.headers(position, segment.size):
+        try:
+            check_batch(read_batch(segment, at, header.size), from_producer=False)
+        except BatchError as error:
+            raise CorruptLog(segment.path, at, str(error)) from error
+        return
 
 
 def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:

@@ -15,8 +15,8 @@ from moldau.broker.absence import not_here
 from moldau.broker.errors import code_and_message
 from moldau.broker.fetch_sessions import FetchSession, SessionError
 from moldau.broker.partition import Partition
-from moldau.broker.replication.divergence import diverging
-from moldau.broker.replication.feed import FeedResponse, fenced
+from moldau.broker.replication.divergence import diverging, fenced
+from moldau.broker.replication.feed import FeedResponse
 from moldau.broker.replication.nearest import is_rack_aware, nearest_replica
 from moldau.broker.response import LongPoll, Response
 from moldau.cluster.topics import NO_LEADER

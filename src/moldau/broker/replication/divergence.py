@@ -53,3 +53,11 @@ def diverging(partition: Partition, wanted: FetchPartition) -> FetchedPartition 
             diverging=(epoch, end),
         )
     return None
+
+
+def fenced(partition: Partition, fence: Error) -> FetchedPartition:
+    """The answer to a reader with another leader epoch; one that is behind is told ours."""
+    leader = None
+    if fence is Error.FENCED_LEADER_EPOCH:
+        leader = (partition.leader, partition.leader_epoch)
+    return FetchedPartition(partition.index, fence, leader=leader)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.absence import not_here
 from moldau.broker.errors import code_and_message
-from moldau.broker.replication.divergence import diverging
+from moldau.broker.replication.divergence import diverging, fenced
 from moldau.broker.response import LongPoll
 from moldau.log.errors import LogError
 from moldau.wire.errors import Error
@@ -44,16 +44,9 @@ class Entry:
     """One partition of a feed: what the follower wants of it and was last told."""
 
     __slots__ = (
-        "feed",
-        "is_new",
-        "is_unread",
-        "partition",
-        "place",
-        "refusal",
-        "told_start",
-        "told_watermark",
-        "wanted",
-    )
+        "feed", "is_new", "is_unread", "partition", "place", "refusal", "told_start",
+        "told_watermark", "wanted",
+    )  # fmt: skip
 
     def __init__(
         self, feed: Feed, place: Place, partition: Partition | None, wanted: FetchPartition
@@ -269,12 +262,25 @@ class Feed:
         partition = entry.partition
         if entry.refusal is not None or partition is None or partition.in_sync is None:
             return
-        wanted = entry.wanted
+        wanted, log = entry.wanted, partition.log
+        follower = partition.in_sync.followers.get(self.replica)
+        if (
+            entry.is_new
+            and follower is not None
+            and follower.log_end == wanted.fetch_offset < log.log_end
+        ):
+            # It begins anew where it was: what it was sent from here may have been damaged, which
+            # only who reads it can see.
+            try:
+                log.verify(wanted.fetch_offset)
+            except LogError as error:
+                entry.refusal = FetchedPartition(wanted.partition, code_and_message(error)[0])
+                return
         partition.fetched_by(
             self.replica, wanted.fetch_offset, wanted.log_start, self._replica_epoch,
             self.fetched_at,
         )  # fmt: skip
-        if partition.in_sync.may_join(self.replica, partition.log.high_watermark):
+        if partition.in_sync.may_join(self.replica, log.high_watermark):
             self._broker.replication.reconsider(partition)
 
     def _refuse(self, entry: Entry) -> FetchedPartition | None:
@@ -390,11 +396,3 @@ class FeedResponse(LongPoll):
             self._timer.cancel()
             self._timer = None
             self.connection.respond(self, parts)
-
-
-def fenced(partition: Partition, fence: Error) -> FetchedPartition:
-    """The answer to a reader with another leader epoch; one that is behind is told ours."""
-    leader = None
-    if fence is Error.FENCED_LEADER_EPOCH:
-        leader = (partition.leader, partition.leader_epoch)
-    return FetchedPartition(partition.index, fence, leader=leader)
