@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -41,10 +42,12 @@ def live(folder: Path, *, stops: bool) -> None:
         store.abandon()
 
 
-def found(folder: Path, registration: int = REGISTRATION, **how: bool) -> Held:
+def found(
+    folder: Path, registration: int = REGISTRATION, topic: Topic = TOPIC, **how: bool
+) -> Held:
     store = open_store(folder)
     try:
-        return Losses(store, registration, **how)(TOPIC, 0)
+        return Losses(store, registration, **how)(topic, 0)
     finally:
         store.leave_as_found()
 
@@ -101,6 +104,32 @@ def test_a_folder_of_a_broker_that_kept_no_record_is_believed_after_a_clean_stop
     assert found(folder, 99) == Held(Loss.NONE, 7)
     shutil.rmtree(folder / "t-0")
     assert found(folder, 99) == Held(Loss.ALL, 0, 7)
+
+
+def test_a_topic_created_anew_is_not_missed_for_the_one_that_was_deleted(folder: Path) -> None:
+    store = open_store(folder)
+    store.begin_life(REGISTRATION)
+    put(make_log(store), batch_of(7))
+    store.checkpoint()
+    store.delete("t", 0)
+    store.create("t", 0, UUID(int=8))
+    store.abandon()
+    # The power fails, and nothing of the new folder was forced to disk.
+    shutil.rmtree(folder / "t-0")
+    (folder / "log-ends").unlink()
+    again = Topic("t", UUID(int=8), TOPIC.partitions)
+    assert found(folder, topic=again) == Held(Loss.TAIL, 0)
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_the_log_of_a_deleted_topic_says_nothing_of_the_one_with_its_name(
+    folder: Path, stops: bool
+) -> None:
+    live(folder, stops=stops)
+    again = Topic("t", UUID(int=8), TOPIC.partitions)
+    assert found(folder, topic=again) == Held(Loss.NONE, 0)
+    (folder / "log-ends").unlink()
+    assert found(folder, topic=again) == Held(Loss.NONE if stops else Loss.TAIL, 0)
 
 
 def test_a_damaged_log_is_not_in_sync_and_another_folder_holds_nothing(folder: Path) -> None:

@@ -59,14 +59,17 @@ class Losses:
         log = self._logs.logs.get(key)
         if log is not None and log.offline is not None:
             return Held(Loss.TAIL)
-        end = log.log_end if log is not None else 0
-        if self.is_sure:
-            had = self._last_life.end_of(topic.name, topic.id, index)
-            is_short = end < had
-        else:
+        # Of a deleted topic with the same name, and so is all that is known by the name.
+        is_other = log is not None and log.topic_id not in (None, topic.id)
+        end = 0 if log is None or is_other else log.log_end
+        life = self._last_life
+        if not self.is_sure:
             # A power failure may take the end of a log, but not the log.
-            had = self._last_life.high_watermarks.get(key, 0)
-            is_short = log is None and had > 0
+            had = life.high_watermarks.get(key, 0) if log is None else 0
+            is_short = had > 0
+        else:
+            had = 0 if is_other and life.ends is None else life.end_of(topic.name, topic.id, index)
+            is_short = end < had
         if is_short:
             self.missing[key] = Missing(*key, had, None if log is None else end)
             return Held(Loss.ALL, end, had)

@@ -109,6 +109,7 @@ class LogStore:
             high_watermarks = self._read_checkpoint(HIGH_WATERMARKS) or {}
             ends = read_ends(f"{self.folder}/{ENDS_FILE}")
             self.last_life = LastLife(marker, ends, recovery_points or {}, high_watermarks)
+            self._high_watermarks = high_watermarks
             found = folders.find_logs(self.folder, self.trash)
             if recovery_points is None and not found:
                 # From now on a log that the checkpoint does not name is known to be a new one.
@@ -162,6 +163,9 @@ class LogStore:
         folder = f"{self.folder}/{topic}-{partition}"
         if key in self.logs:
             raise StorageError(folder, "the log exists already")
+        if self._high_watermarks.get(key):
+            # Of a deleted log with this name: after a crash the new one would seem to have lost it.
+            self.prepare_high_watermarks()()
         try:
             os.makedirs(folder, exist_ok=True)
             with open(f"{folder}/{PARTITION_METADATA}", "wb", buffering=0) as file:
