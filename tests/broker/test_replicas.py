@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from moldau.broker.replicas import LOGS_AT_A_TIME, LOGS_AT_ONCE
 from moldau.broker.server import Broker as Server
+from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.testing import Broker
 from moldau.wire.apis import Api
@@ -156,3 +159,26 @@ def test_a_broker_takes_no_more_partitions_than_it_may(moldau_broker: Broker) ->
     with Client(moldau_broker) as client:
         answer = client.ask(Api.CREATE_TOPICS, topics=[{**wanted[2], "num_partitions": 1}])
         assert refused(answer.topics[0])
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_the_log_of_an_earlier_topic_is_not_taken_for_that_of_a_new_one(
+    moldau_broker: Broker, is_deleted: bool
+) -> None:
+    earlier = uuid4()
+
+    def leave(server: Server) -> None:
+        """A topic that was deleted while this broker started, before it listened to changes."""
+        log = server.logs.create("again", 0, earlier, LogConfig())
+        log.append(memoryview(bytearray(make_batch(b"old"))), 0, time.time_ns() // 1_000_000)
+        log.commit()
+        if is_deleted:
+            server.state.deleted.add(earlier)
+
+    inside(moldau_broker, leave)
+    with Client(moldau_broker) as client:
+        client.create("again")
+        assert client.produce("again", make_batch(b"new")).base_offset == 0
+        topic_id = client.topic_id("again")
+    log = inside(moldau_broker, lambda server: server.partitions["again", 0].log)
+    assert (log.topic_id, log.log_end) == (topic_id, 1)

@@ -159,6 +159,8 @@ class Replicas:
 
     def _delete_log(self, key: tuple[str, int]) -> None:
         del self._to_delete[key]
+        if key not in self._broker.logs.logs:
+            return
         try:
             self._broker.logs.delete(*key)
         except StorageError as error:
@@ -241,6 +243,13 @@ class Replicas:
             # It was here before, as another topic's or as one that had moved away.
             self._delete_log(key)
         log = broker.logs.logs.get(key)
+        if log is not None and log.topic_id not in (None, topic.id):
+            # A topic of this name was deleted before anybody here listened.
+            if log.topic_id in broker.state.deleted:
+                broker.logs.delete(*key)
+            else:
+                broker.logs.set_aside(*key)
+            log = None
         config = self._config_of(topic)
         if log is None:
             log = broker.logs.create(topic.name, index, topic.id, config)

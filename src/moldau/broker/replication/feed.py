@@ -262,13 +262,15 @@ class Feed:
         partition = entry.partition
         if entry.refusal is not None or partition is None or partition.in_sync is None:
             return
+        registered = self._broker.state.brokers.get(self.replica)
+        if registered is None or registered.epoch != self._replica_epoch:
+            # Word of this life has yet to come, and of what it gave up. It is fed, and not counted.
+            entry.is_unread = True
+            return
         wanted, log = entry.wanted, partition.log
         follower = partition.in_sync.followers.get(self.replica)
-        if (
-            entry.is_new
-            and follower is not None
-            and follower.log_end == wanted.fetch_offset < log.log_end
-        ):
+        known_end = -1 if follower is None else follower.log_end
+        if entry.is_new and known_end == wanted.fetch_offset < log.log_end:
             # It begins anew where it was: what it was sent from here may have been damaged, which
             # only who reads it can see.
             try:

@@ -25,6 +25,7 @@ _JOINED_S = 0.02
 # How long to wait after somebody else was faster, at most, and after the store gave no answer.
 _CONFLICT_S = 0.05
 _NO_ANSWER_S = 0.25
+_FAILED_S = 1.0
 # How many partitions are looked at before the loop serves others again.
 _AT_A_TIME = 500
 
@@ -114,6 +115,10 @@ class IsrChanges:
                     "no answer on a change of in-sync replicas, asking again: %s", reason
                 )
                 await asyncio.sleep(_NO_ANSWER_S)
+            except Exception:
+                # Whether it has happened is not known: to give up would leave it open for ever.
+                logger.exception("changing in-sync replicas failed; asking again")
+                await asyncio.sleep(_FAILED_S)
             else:
                 self._tell(asked)
                 # The cluster's word has come with the state; this is for one that did not change.

@@ -52,6 +52,7 @@ class Duties:
             await self._session.multi([*self._office.guards, self._commits.notice(brokers=True)])
         except Refused as refusal:
             raise NotController("another broker has been elected controller") from refusal
+        await self._tree.refresh_topics_since(self._tree.notices)
         self._tree.publish(changes)
 
     async def trim(self) -> None:

@@ -109,7 +109,7 @@ class Tree:
         # Versions and state go together: nothing may come between taking the one and the other.
         self.publish(self._topic_changes(topics, deleted))
         await self.refresh_configs()
-        self.publish(broker_differences(self.state.brokers, await self.read_brokers()))
+        await self._refresh_brokers(notices)
         # Deletions that happened before our time, for folders that may still lie here.
         recalled = deleted - self._recalled - self.state.deleted - self.state.topics_by_id.keys()
         self._recalled = deleted
@@ -135,7 +135,7 @@ class Tree:
         if any(notice.configs for notice in read):
             await self.refresh_configs()
         if any(notice.brokers for notice in read):
-            self.publish(broker_differences(self.state.brokers, await self.read_brokers()))
+            await self._refresh_brokers(notices)
         self._take_notices(notices)
 
     async def refresh_configs(self) -> None:
@@ -175,6 +175,31 @@ class Tree:
             if name in self.state.topics and self.state.topics[name].id != topic.id
         }
         self.publish(self._topic_changes(topics, deleted | replaced))
+
+    async def _refresh_brokers(self, notices: Sequence[str]) -> None:
+        brokers = await self.read_brokers()
+        await self.refresh_topics_since(notices)
+        self.publish(broker_differences(self.state.brokers, brokers))
+
+    async def refresh_topics_since(self, notices: Sequence[str]) -> None:
+        """Read the topics anew that changed after these notices were listed.
+
+        To be done before a registration is published that was read meanwhile: a broker gives up
+        what its last life had before it registers, and nobody may count on it under its new
+        registration who does not know of that.
+        """
+        last = notices[-1] if notices else ""
+        later = sorted(
+            name
+            for name in await self._session.children(self._paths.changes)
+            if name > last and name not in self.own_notices
+        )
+        if not later:
+            return
+        read = await self.read_notices(later)
+        names = self.state.topics if read is None else {n for each in read for n in each.topics}
+        if names:
+            await self.refresh_topics(list(names))
 
     async def read_brokers(self, watch: Watch | None = None) -> dict[int, BrokerInfo]:
         """Who is registered now."""
