@@ -116,7 +116,31 @@ def test_who_has_back_what_it_had_is_the_last_leader_again() -> None:
     unclean = elect(empty, {1}, always, minimum=2)
     assert unclean is not None
     late = after_return(unclean, 0, Held(Loss.NONE, 60), 1)
-    assert late == PartitionState(REPLICAS, (1,), 1, 6)
+    assert late is None
+
+
+def test_what_was_copied_is_not_taken_for_what_was_put_back() -> None:
+    led = PartitionState(REPLICAS, (1,), 1, 5)
+    empty = after_return(led, 0, Held(Loss.ALL, 0, 100), 1)
+    assert empty == PartitionState(REPLICAS, (1,), 1, 5, lost=((0, -1),))
+    # Noted while nobody led, and then somebody did.
+    offline = PartitionState(REPLICAS, (1,), NO_LEADER, 5, lost=((0, 100),))
+    assert elect(offline, {0, 1}, never, minimum=1) == PartitionState(
+        REPLICAS, (1,), 1, 6, lost=((0, -1),)
+    )
+    # Broker 0 has copied 120 of 500 messages when the leader dies, and comes back without them.
+    led = PartitionState(REPLICAS, (1,), 1, 5, lost=((0, 100),))
+    assert after_return(led, 0, Held(Loss.NONE, 120), 1) is None
+    dead = elect(led, {0}, never, minimum=1)
+    assert dead is not None
+    both = after_return(dead, 1, Held(Loss.ALL, 0, 500), 0)
+    assert both is not None
+    assert both.lost == ((0, -1), (1, 500))
+    assert after_return(both, 0, Held(Loss.NONE, 120), 1) is None
+    assert elect(both, REPLICAS, never, minimum=1) is None
+    back = after_return(both, 1, Held(Loss.NONE, 500), 0)
+    assert back is not None
+    assert back.last_known_elr == (1,), "the last one is still believed"
 
 
 def test_while_a_broker_does_not_know_of_it_nobody_is_eligible() -> None:

@@ -108,10 +108,11 @@ def departed(
 
 def _after_loss(partition: PartitionState, broker: int, held: Held) -> PartitionState:
     known, lost = partition.last_known_elr, dict(partition.lost)
+    is_led = partition.leader != NO_LEADER
     if held.loss is Loss.ALL:
         known = without(known, broker)
-        lost[broker] = max(held.had, lost.get(broker, -1))
-    elif held.end >= lost.get(broker, held.end + 1) >= 0:
+        lost[broker] = -1 if is_led else max(held.had, lost.get(broker, -1))
+    elif not is_led and held.end >= lost.get(broker, held.end + 1) >= 0:
         # Somebody has put back what was missing. Nobody else can lead if this one was the last.
         del lost[broker]
         if not (partition.isr or partition.elr or known):
@@ -262,11 +263,14 @@ def in_sync_with(
         elr = (*elr, *partition.isr)
     elif leader != NO_LEADER:
         elr = ()
-    known = partition.last_known_elr
+    known, lost = partition.last_known_elr, partition.lost
     if leader != NO_LEADER:
         known = ()
     elif partition.leader != NO_LEADER:
         known = (partition.leader,)
+    if leader != NO_LEADER or partition.leader != NO_LEADER:
+        # They may copy from the leader, and then are as long as they were, with less than it has.
+        lost = tuple((member, -1) for member, _ in lost)
     return msgspec.structs.replace(
         partition,
         isr=isr,
@@ -274,7 +278,7 @@ def in_sync_with(
         leader_epoch=partition.leader_epoch + (leader != partition.leader),
         elr=tuple(member for member in partition.replicas if member in elr and member not in isr),
         last_known_elr=known,
-        lost=tuple(each for each in partition.lost if each[0] not in isr),
+        lost=tuple(each for each in lost if each[0] not in isr),
     )
 
 

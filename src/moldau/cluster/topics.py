@@ -76,8 +76,9 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `elr` are the eligible leader replicas of KIP-966: not in sync, but with everything that is
     committed, since they were in sync and the high watermark has not moved after that. Nobody is
     both. While there is no leader, `last_known_elr` names the last one. `lost` are replicas that
-    came back without what they had, with where their logs ended before (-1: not known), until they
-    are in sync again or what they had is put back.
+    came back without what they had, with where their logs ended before, until they are in sync
+    again or what they had is put back. That is -1 if it is not known, or somebody has led since:
+    then how long a log is does not tell what was put back from what was copied.
 
     Brokers that do not know the last three drop them whenever they write the topic. That costs
     somebody the right to lead, and no data.
