@@ -11,6 +11,7 @@ from moldau.log import ends
 from moldau.log.config import LogConfig
 from moldau.log.ends import FILE_NAME, KnownEnds, LogEnds, read_ends
 from moldau.log.errors import StorageError
+from moldau.log.last_life import LastLife
 from moldau.log.store import LogStore
 from tests.log.making import TOPIC_ID, batch_of, make_log, open_store, put
 
@@ -38,13 +39,13 @@ def test_every_write_and_every_cut_is_written_down_at_once(tmp_path: Path) -> No
         step()
         found = known(tmp_path)
         assert found is not None
-        assert (found.boot_id, found.registration) == (ends.boot_id(), 7)
+        assert (found.boot_id, found.registrations) == (ends.boot_id(), (7, 7))
         seen.append(found.end_of(TOPIC_ID, 0))
     assert seen == [3, 103, 3, 9]
     store.registered(31, 8)
     found = known(tmp_path)
     assert found is not None
-    assert found.registration == 8
+    assert found.registrations == (8, 8)
     store.delete("t", 0)
     found = known(tmp_path)
     assert found is not None
@@ -79,6 +80,81 @@ def test_a_torn_record_is_none(tmp_path: Path) -> None:
         assert known(tmp_path) is None
     (tmp_path / FILE_NAME).unlink()
     assert known(tmp_path) is None
+
+
+def test_a_chunk_that_was_added_when_the_process_ended_does_no_harm(tmp_path: Path) -> None:
+    record = LogEnds(f"{tmp_path}/{FILE_NAME}", 1)
+    record.take(TOPIC_ID, 0, 5)
+    record._grow(0)
+    found = known(tmp_path)
+    assert found is not None
+    assert found.entries == {(TOPIC_ID, 0): (5, 0)}
+    record.close()
+
+
+def test_a_process_that_ends_while_it_begins_a_life_leaves_the_last_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tmp_path).abandon()
+    grow = LogEnds._grow
+
+    def look(self: LogEnds, first: int) -> None:
+        grow(self, first)
+        assert known(tmp_path) is not None
+
+    monkeypatch.setattr(LogEnds, "_grow", look)
+    opened(tmp_path, 8).abandon()
+    assert not (tmp_path / f"{FILE_NAME}.new").exists()
+
+
+def test_whether_the_next_registration_took_place_need_not_be_known(tmp_path: Path) -> None:
+    def is_believed(*registrations: int) -> list[bool]:
+        last = LastLife(None, known(tmp_path))
+        return [last.lost_nothing(number) for number in registrations]
+
+    store = opened(tmp_path)
+    store.expect_registration(7)
+    assert is_believed(6, 7, 8, 9) == [False, True, True, False]
+    store.registered(31, 8)
+    assert is_believed(7, 8, 9) == [False, True, False]
+    store.close()
+    # Starts that get no further than their arrival, of which the cluster knows or not.
+    for number, after in ((8, [True, True, False, False]), (9, [False, True, True, False])):
+        store = open_store(tmp_path)
+        store.expect_registration(number)
+        # It is tried again if there was no answer.
+        store.expect_registration(number)
+        store.leave_as_found()
+        assert is_believed(8, 9, 10, 11) == after
+    # What is a copy does not become believable by a start.
+    store = open_store(tmp_path)
+    store.expect_registration(12)
+    store.leave_as_found()
+    assert is_believed(9, 10, 12, 13) == [True, True, False, False]
+
+
+def test_a_clean_stop_of_a_version_without_a_record_outweighs_an_earlier_record(
+    tmp_path: Path,
+) -> None:
+    store = opened(tmp_path)
+    store.registered(31, 8)
+    put(make_log(store), batch_of(3))
+    store.close()
+    assert open_store(tmp_path).last_life.ends is not None
+    (tmp_path / ".lock").unlink()
+    opened(tmp_path, 9).abandon()
+    (tmp_path / ".lock").unlink()
+    # It neither looks at the record nor names the epoch.
+    store = open_store(tmp_path)
+    store.logs["t", 0].truncate_to(0)
+    put(store.logs["t", 0], batch_of(2))
+    store.close()
+    store = open_store(tmp_path)
+    assert store.last_life.lost_nothing(11)
+    assert store.last_life.end_of("t", TOPIC_ID, 0) == store.logs["t", 0].log_end == 2
+    store.abandon()
+    # A crash of such a version is none of that record's.
+    assert not open_store(tmp_path).last_life.lost_nothing(11)
 
 
 def test_after_a_clean_stop_a_changed_log_is_looked_through(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ class Membership:
             self._identity.claim(self.store.state.cluster_id)
         self.store.on_fence(self._fence)
         self.store.on_new_session(self._rejoin)
+        self.store.on_registering(self._broker.logs.expect_registration)
         self.store.on_registration(self._broker.logs.registered)
 
     async def enter(self) -> None:

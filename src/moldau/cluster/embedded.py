@@ -139,6 +139,9 @@ class EmbeddedStore:
     def on_registration(self, listener: RegistrationListener) -> None:
         """Never called: there is nobody to be registered with."""
 
+    def on_registering(self, listener: Callable[[int], None]) -> None:
+        """Never called, either."""
+
     @property
     def registration(self) -> int:
         return -1

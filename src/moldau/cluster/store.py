@@ -89,6 +89,10 @@ class MetadataStore(Protocol):
     def on_registration(self, listener: RegistrationListener) -> None:
         """Call `listener` whenever this broker has been registered, or its registration changed."""
 
+    def on_registering(self, listener: Callable[[int], None]) -> None:
+        """Call `listener` with `registration` each time before it becomes the next number. Whether
+        it has become that may never be known here, if the answer is lost or this process ends."""
+
     @property
     def registration(self) -> int:
         """Which registration of this broker is the last, counted over all its lives. One life has

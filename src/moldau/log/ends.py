@@ -1,14 +1,22 @@
 """The ends of all logs, kept outside of their folders: what whoever comes back should find there.
 
     log-ends      chunks of 64 KiB. The first begins with 128 bytes: a magic number, the boot id
-                  of the machine, the number of the broker's registration, and how many chunks there
-                  are. All else is entries of 32 bytes: topic id, partition, log end, and since a
-                  clean stop the low half of the log's size. An entry without a topic id is free.
+                  of the machine, the number of the broker's registration, how many chunks there
+                  are, the number of the next registration, and since a clean stop the epoch that
+                  its marker names. All else is entries of 32 bytes: topic id, partition, log end,
+                  and since a clean stop the low half of the log's size. An entry without a topic id
+                  is free.
 
 The file is mapped into memory, and a log stores its end there after each write. That costs no call
 to the system, and survives the process: the pages are the system's. It does not survive a power
 failure in any order that could be relied on, so after another boot of the machine the ends mean
 nothing, unless the file was forced to disk at a clean stop.
+
+The cluster counts registrations, and an arrival counts as one. The next number is written down
+before ZooKeeper is asked for it, and the present one when it has answered. So whenever the process
+ends in between, one of the two is the cluster's. A life of the broker with another folder, with a
+copy of this one, or with a version that keeps no record takes at least two numbers before it writes
+anything (it arrives, then registers), so neither of the two is the cluster's after it.
 """
 
 from __future__ import annotations
@@ -17,7 +25,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from uuid import UUID
 
@@ -28,12 +36,13 @@ FILE_NAME = "log-ends"
 
 _MAGIC = b"moldau-log-ends 1\n"
 _CHUNK = 64 << 10
-_HEADER = Struct("=18s46sqq")
+_HEADER = Struct("=18s46sqqqq")
 _HEADER_SIZE = 128
 _ENTRY = Struct("=16sIIq")
 _SIZE = Struct("=I")
 _SIZE_MASK = 0xFFFFFFFF
-_REGISTRATION, _CHUNKS = 8, 9
+_NUMBER = Struct("=q")
+_REGISTRATION, _CHUNKS, _NEXT, _STOPPED = 8, 9, 10, 11
 _NOBODY = bytes(16)
 # Where the end is in an entry, in steps of 8 bytes, and so in all entries of a chunk.
 _END = 3
@@ -48,7 +57,10 @@ class KnownEnds:
     """What an earlier life of the broker wrote down."""
 
     boot_id: str
-    registration: int
+    # The number of the broker's registration, and the one that it was about to get.
+    registrations: tuple[int, int]
+    # The epoch in the marker of its clean stop, if it was one.
+    stopped: int
     # Log end and low half of the size by topic and partition.
     entries: dict[tuple[UUID, int], tuple[int, int]]
 
@@ -82,15 +94,39 @@ def read_ends(path: str) -> KnownEnds | None:
         raise StorageError.of(path, error) from error
     if len(data) < _CHUNK:
         return None
-    magic, boot, registration, chunks = _HEADER.unpack_from(data)
-    if magic != _MAGIC or len(data) != chunks * _CHUNK:
+    magic, boot, registration, chunks, upcoming, stopped = _HEADER.unpack_from(data)
+    # A chunk that was only just added is not counted yet, and nothing is in it.
+    if magic != _MAGIC or not 0 < chunks * _CHUNK <= len(data):
         return None
+    data = data[: chunks * _CHUNK]
     entries = {
         (UUID(bytes=topic_id), partition): (end, size)
         for topic_id, partition, size, end in _ENTRY.iter_unpack(memoryview(data)[_HEADER_SIZE:])
         if topic_id != _NOBODY
     }
-    return KnownEnds(boot.rstrip(b"\0").decode("ascii", "replace"), registration, entries)
+    boot_id = boot.rstrip(b"\0").decode("ascii", "replace")
+    return KnownEnds(boot_id, (registration, upcoming), stopped, entries)
+
+
+def expect_registration(path: str, known: KnownEnds, registration: int) -> KnownEnds:
+    """Write down in the file of an earlier life that the number after this one is next.
+
+    Not if this is another than the file knows: then the file is not that of the last life.
+    """
+    if registration not in known.registrations:
+        return known
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            # In this order, so that one of the two is right at any time.
+            os.pwrite(fd, _NUMBER.pack(registration), _REGISTRATION * _NUMBER.size)
+            os.pwrite(fd, _NUMBER.pack(registration + 1), _NEXT * _NUMBER.size)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    return replace(known, registrations=(registration, registration + 1))
 
 
 class LogEnds:
@@ -108,18 +144,31 @@ class LogEnds:
         self._view = memoryview(b"")
         self._free: list[Entry] = []
         # A new file, so that nothing of it counts as forced to disk that was not.
-        remove_file(path)
+        new = f"{path}.new"
+        remove_file(new)
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            self._fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            self._grow(_HEADER_SIZE // _ENTRY.size)
+            self._header = self._view
+            numbers = (registration, 1, registration, 0)
+            _HEADER.pack_into(self._maps[0], 0, _MAGIC, boot_id().encode(), *numbers)
+            # A kill leaves either file whole.
+            os.replace(new, path)
         except OSError as error:
             raise StorageError.of(path, error) from error
-        self._grow(_HEADER_SIZE // _ENTRY.size)
-        self._header = self._view
-        _HEADER.pack_into(self._maps[0], 0, _MAGIC, boot_id().encode(), registration, 1)
+        finally:
+            remove_file(new)
+
+    def expect_registration(self, registration: int) -> None:
+        """The broker is registered under this number, and may soon be under the next."""
+        # In this order, so that one of the two is right at any time.
+        self._header[_REGISTRATION] = registration
+        self._header[_NEXT] = registration + 1
 
     def register(self, registration: int) -> None:
         """The broker is registered under another number from now on."""
         self._header[_REGISTRATION] = registration
+        self._header[_NEXT] = registration
 
     def take(self, topic_id: UUID, partition: int, end: int) -> Entry:
         """An entry for a log that ends here; StorageError if the disk has no room for it."""
@@ -146,8 +195,9 @@ class LogEnds:
         view, place = entry
         _SIZE.pack_into(view.obj, place * 8 - _SIZE.size, size & _SIZE_MASK)
 
-    def force(self) -> None:
-        """Have all of it on disk; OSError if it refuses."""
+    def stop(self, epoch: int) -> None:
+        """Have all of it on disk, before a marker with this epoch is; OSError if it refuses."""
+        self._header[_STOPPED] = epoch
         for chunk in self._maps:
             chunk.flush()
         os.fsync(self._fd)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from moldau.log.checkpoint import Partition, read_small
-from moldau.log.ends import KnownEnds, boot_id
+from moldau.log.ends import FILE_NAME, KnownEnds, boot_id, read_ends
 from moldau.log.files import replace_file, sync_folder
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
@@ -33,7 +34,7 @@ class LastLife:
         if ends is None:
             # It kept no record, as brokers did not once.
             return self.marker is not None
-        if ends.registration != registration:
+        if registration not in ends.registrations:
             return False
         return self.marker is not None or ends.boot_id == boot_id() != ""
 
@@ -50,6 +51,32 @@ class LastLife:
         if self.ends is None or topic_id is None:
             return True
         return self.ends.is_size(topic_id, partition, size)
+
+
+def last_life(
+    folder: str,
+    marker: bytes | None,
+    recovery_points: dict[Partition, int],
+    high_watermarks: dict[Partition, int],
+) -> LastLife:
+    """The last life by what lies in the folder, after `take_marker`."""
+    ends = read_ends(f"{folder}/{FILE_NAME}")
+    if ends is not None and marker is not None and ends.stopped != _epoch_in(marker):
+        # The marker is that of a later life, whose version kept no such record.
+        ends = None
+    return LastLife(marker, ends, recovery_points, high_watermarks)
+
+
+def new_marker(epoch: int) -> bytes:
+    """The marker of a clean stop, as Kafka writes it, with the epoch of the registration."""
+    return json.dumps({"version": 0, "brokerEpoch": epoch}).encode()
+
+
+def _epoch_in(marker: bytes) -> object:
+    try:
+        return json.loads(marker)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def take_marker(folder: str) -> bytes | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import shutil
@@ -25,15 +24,10 @@ from moldau.log.checkpoint import (
 from moldau.log.closing import close_logs
 from moldau.log.config import LogConfig
 from moldau.log.ends import FILE_NAME as ENDS_FILE
-from moldau.log.ends import LogEnds, read_ends
+from moldau.log.ends import LogEnds, expect_registration
 from moldau.log.errors import CorruptFile, FolderInUse, LogError, StorageError
-from moldau.log.files import (
-    FilePool,
-    Trash,
-    remove_file,
-    replace_file,
-)
-from moldau.log.last_life import LastLife, leave_marker, take_marker
+from moldau.log.files import FilePool, Trash, remove_file, replace_file
+from moldau.log.last_life import LastLife, last_life, leave_marker, new_marker, take_marker
 from moldau.log.log import Log
 from moldau.log.properties import (
     META_PROPERTIES,
@@ -107,8 +101,8 @@ class LogStore:
             recovery_points = self._read_checkpoint(RECOVERY_POINTS)
             log_starts = self._read_checkpoint(LOG_STARTS) or {}
             high_watermarks = self._read_checkpoint(HIGH_WATERMARKS) or {}
-            ends = read_ends(f"{self.folder}/{ENDS_FILE}")
-            self.last_life = LastLife(marker, ends, recovery_points or {}, high_watermarks)
+            points = recovery_points or {}
+            self.last_life = last_life(self.folder, marker, points, high_watermarks)
             self._high_watermarks = high_watermarks
             found = folders.find_logs(self.folder, self.trash)
             if recovery_points is None and not found:
@@ -198,6 +192,14 @@ class LogStore:
         except StorageError as error:
             logger.error("a crash will count as a loss: the ends of logs are not kept: %s", error)
             remove_file(f"{self.folder}/{ENDS_FILE}")
+
+    def expect_registration(self, registration: int) -> None:
+        """The broker is about to get another registration than this one, or to arrive."""
+        path = f"{self.folder}/{ENDS_FILE}"
+        if self._ends is not None:
+            self._ends.expect_registration(registration)
+        elif self.last_life.ends is not None:
+            self.last_life.ends = expect_registration(path, self.last_life.ends, registration)
 
     def registered(self, epoch: int, registration: int) -> None:
         """The broker is registered with this epoch, under this number."""
@@ -338,9 +340,8 @@ class LogStore:
                     for log in self.logs.values():
                         if log.end_entry is not None:
                             self._ends.note_size(log.end_entry, log.size)
-                    self._ends.force()
-                content = {"version": 0, "brokerEpoch": self.broker_epoch}
-                leave_marker(self.folder, json.dumps(content).encode())
+                    self._ends.stop(self.broker_epoch)
+                leave_marker(self.folder, new_marker(self.broker_epoch))
         except OSError as error:
             raise StorageError.of(self.folder, error) from error
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from moldau.cluster.topics import BrokerInfo
 from moldau.cluster.zookeeper.operations import (
@@ -49,6 +49,8 @@ class Membership:
         self.guards: list[Check] = []
         # As this process wrote it last; nobody else writes that node.
         self.folder_version: int | None = None
+        # Told the version of /folders/<id> before that is written.
+        self.listeners: list[Callable[[int], None]] = []
 
     def lose(self) -> None:
         """The registration is gone; what is written from now on is written by nobody's right."""
@@ -61,6 +63,7 @@ class Membership:
             data, stat = await self._session.get(path)
         except NoNode:
             return
+        self._tell(stat.version)
         (written,) = await self._session.multi([SetData(path, data, stat.version)])
         self.folder_version = written.version
 
@@ -88,8 +91,10 @@ class Membership:
         folder_stat = await self._session.exists(folder)
         if folder_stat is None:
             operations.append(Create(folder, folder_id))
+            self._tell(-1)
         else:
             operations.append(SetData(folder, folder_id, folder_stat.version))
+            self._tell(folder_stat.version)
         results = await self._session.multi(operations)
         folder_version = results[-1].version if isinstance(results[-1], Stat) else 0
         self.folder_version = folder_version
@@ -120,6 +125,10 @@ class Membership:
         stat = await self._session.exists(path)
         if stat is not None and stat.czxid == broker.epoch and stat.owner == self._session.id:
             await self._session.multi([Delete(path), notice])
+
+    def _tell(self, version: int) -> None:
+        for listener in self.listeners:
+            listener(version)
 
     def _check_earlier(self, path: str, broker: BrokerInfo, held: bytes, epoch: int) -> None:
         try:

@@ -138,6 +138,9 @@ class ZooKeeperStore:
     def on_registration(self, listener: RegistrationListener) -> None:
         self._registration_listeners.append(listener)
 
+    def on_registering(self, listener: Callable[[int], None]) -> None:
+        self._membership.listeners.append(listener)
+
     @property
     def registration(self) -> int:
         if self._membership.folder_version is not None:
