@@ -35,10 +35,11 @@ class Story:
         self._connect = proxy.address + chroot
         self._copies = 0
 
-    def broker(self) -> Broker:
+    def broker(self, folder: Path | None = None) -> Broker:
         settings = {
             "listeners": "127.0.0.1:0",
-            "log.dirs": str(self.folder),
+            "log.dirs": str(folder or self.folder),
+            "zookeeper.session.timeout.ms": "1000" if folder else "6000",
             "node.id": "1",
             "zookeeper.connect": self._connect,
             "controlled.shutdown.timeout.ms": "500",
@@ -53,11 +54,16 @@ class Story:
         store = open_store(copy)
         store.abandon()
         assert (store.last_life.marker is not None) == stops
+        return store.last_life.lost_nothing(await self.number())
+
+    async def number(self) -> int:
+        """The number of the broker's registration, as the cluster knows it."""
         observer = Member(self.direct, 2)
         await observer.store.open()
-        number = observer.store._tree.folder_versions[1]
-        await observer.store.close()
-        return store.last_life.lost_nothing(number)
+        try:
+            return observer.store._tree.folder_versions[1]
+        finally:
+            await observer.store.close()
 
 
 @asynccontextmanager
@@ -154,5 +160,22 @@ def test_a_clean_stop_is_one_though_nobody_answers_that_the_broker_stops(
             assert broker.store.registration == number, "it has heard of no other"
             assert await story.is_believed(stops=True)
             story.proxy.heal()
+
+    run(scenario)
+
+
+def test_a_second_broker_with_the_same_id_does_the_first_no_harm(
+    ensemble: Ensemble, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with begun(ensemble, tmp_path) as story:
+            first = story.broker()
+            await first.start()
+            number = await story.number()
+            with pytest.raises(StoreError, match="Give this broker another id"):
+                await story.broker(tmp_path / "another").start()
+            assert await story.number() == number == first.store.registration
+            await first.stop()
+            assert await story.is_believed(stops=True)
 
     run(scenario)

@@ -91,7 +91,7 @@ class Membership:
             self.has_entered = True
             return
         losses = self._losses()
-        await self.store.arrive()
+        await self.store.arrive(self._identity.folder_id)
         state = self.store.state
         dead = await dead_among(info for info in state.brokers.values() if info.id != broker.id)
         for _ in range(_CONFLICTS):

@@ -114,7 +114,7 @@ class EmbeddedStore:
             os.close(self._fd)
             self._fd = -1
 
-    async def arrive(self) -> None:
+    async def arrive(self, folder_id: str) -> None:
         """Nobody else decides anything."""
 
     async def register(self, broker: BrokerInfo) -> BrokerInfo:

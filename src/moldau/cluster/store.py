@@ -52,9 +52,10 @@ class MetadataStore(Protocol):
     async def close(self) -> None:
         """Finish the commits under way and let go of everything."""
 
-    async def arrive(self) -> None:
-        """Begin to enter the cluster. Whatever other brokers decided about an earlier life of this
-        one is part of `state` when it returns, or never will be."""
+    async def arrive(self, folder_id: str) -> None:
+        """Begin to enter the cluster with this data folder. Whatever other brokers decided about an
+        earlier life of this one is part of `state` when it returns, or never will be. StoreError if
+        a broker with another folder lives under this id: then nothing has changed for it."""
 
     async def register(self, broker: BrokerInfo) -> BrokerInfo:
         """Make this broker part of the cluster; what it answers has the registration's epoch."""

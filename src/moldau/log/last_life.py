@@ -56,7 +56,7 @@ class LastLife:
 def last_life(
     folder: str,
     marker: bytes | None,
-    recovery_points: dict[Partition, int],
+    recovery_points: dict[Partition, int] | None,
     high_watermarks: dict[Partition, int],
 ) -> LastLife:
     """The last life by what lies in the folder, after `take_marker`."""
@@ -64,7 +64,7 @@ def last_life(
     if ends is not None and marker is not None and ends.stopped != _epoch_in(marker):
         # The marker is that of a later life, whose version kept no such record.
         ends = None
-    return LastLife(marker, ends, recovery_points, high_watermarks)
+    return LastLife(marker, ends, recovery_points or {}, high_watermarks)
 
 
 def new_marker(epoch: int) -> bytes:

@@ -101,8 +101,7 @@ class LogStore:
             recovery_points = self._read_checkpoint(RECOVERY_POINTS)
             log_starts = self._read_checkpoint(LOG_STARTS) or {}
             high_watermarks = self._read_checkpoint(HIGH_WATERMARKS) or {}
-            points = recovery_points or {}
-            self.last_life = last_life(self.folder, marker, points, high_watermarks)
+            self.last_life = last_life(self.folder, marker, recovery_points, high_watermarks)
             self._high_watermarks = high_watermarks
             found = folders.find_logs(self.folder, self.trash)
             if recovery_points is None and not found:
@@ -195,11 +194,11 @@ class LogStore:
 
     def expect_registration(self, registration: int) -> None:
         """The broker is about to get another registration than this one, or to arrive."""
-        path = f"{self.folder}/{ENDS_FILE}"
         if self._ends is not None:
             self._ends.expect_registration(registration)
-        elif self.last_life.ends is not None:
-            self.last_life.ends = expect_registration(path, self.last_life.ends, registration)
+        elif (ends := self.last_life.ends) is not None:
+            path = f"{self.folder}/{ENDS_FILE}"
+            self.last_life.ends = expect_registration(path, ends, registration)
 
     def registered(self, epoch: int, registration: int) -> None:
         """The broker is registered with this epoch, under this number."""

@@ -283,7 +283,7 @@ def test_nobody_comes_into_sync_by_what_was_known_of_an_earlier_life(connect: st
             second, third = Member(connect, 2), Member(connect, 3)
             try:
                 await second.store.open()
-                await second.store.arrive()
+                await second.store.arrive(second.info.folder_id)
                 assert second.topic("a").partitions[0].isr == (1,)
                 # The leader has not heard of the arrival, and judges by the first life.
                 assert leader.store.state.brokers[2] == first.registered
@@ -318,6 +318,69 @@ def test_an_id_in_use_from_another_folder_is_refused_while_its_holder_lives(conn
                 assert one.fences == []
             finally:
                 await other.store.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_comes_with_the_id_of_a_living_broker_and_another_folder_changes_nothing_for_it(
+    connect: str,
+) -> None:
+    async def scenario() -> None:
+        async with joined(connect, 1, 2) as (one, _):
+            await one.store.commit([TopicCreated(topic("a"))])
+            number = one.store.registration
+            other = Member(connect, 1, session_ms=400, folder="another")
+            await other.store.open()
+            try:
+                with pytest.raises(StoreError, match="Give this broker another id"):
+                    await other.store.arrive(other.info.folder_id)
+                assert other.store.registration == number
+            finally:
+                await other.store.close()
+            shrunk = PartitionsChanged("a", {0: partition(1, 2, isr=(1,))})
+            await one.store.commit([shrunk], as_controller=False)
+            assert one.fences == []
+
+    asyncio.run(scenario())
+
+
+def test_who_comes_with_another_folder_waits_until_the_holder_of_its_id_is_gone(
+    connect: str,
+) -> None:
+    async def scenario() -> None:
+        async with joined(connect, 1) as (one,):
+            number = one.store.registration
+            other = Member(connect, 1, folder="another")
+            await other.store.open()
+            try:
+                arriving = asyncio.create_task(other.store.arrive(other.info.folder_id))
+                await asyncio.sleep(0)
+                await one.store.close()
+                await arriving
+                assert other.store.registration == number + 1
+            finally:
+                await other.store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_under_whose_id_another_arrived_notices_and_comes_back(
+    connect: str, raw: KazooClient
+) -> None:
+    async def scenario() -> None:
+        async with joined(connect, 1, 2) as (one, two):
+            await one.store.commit([TopicCreated(topic("a"))])
+            await until(lambda: "a" in two.store.state.topics)
+            # As brokers do that do not look first who is there.
+            data, _ = await asyncio.to_thread(raw.get, "/folders/2")
+            await asyncio.to_thread(raw.set, "/folders/2", data)
+            shrunk = [PartitionsChanged("a", {0: partition(1, 2, isr=(2,))})]
+            with pytest.raises(Conflict):
+                await two.store.commit(shrunk, as_controller=False)
+            await until(lambda: two.fences == [True, False])
+            assert two.rejoined == 1
+            await two.store.commit(shrunk, as_controller=False)
+            await until(lambda: one.topic("a") == two.topic("a"))
 
     asyncio.run(scenario())
 

@@ -30,6 +30,10 @@ _ATTEMPTS = 5
 _UNKNOWN = "whether a commit took place is not known: ZooKeeper is out of reach"
 
 
+class Displaced(Conflict):
+    """This broker's own registration is not the last under its id."""
+
+
 class Commits:
     """Writes drafts. Event loop only, one call at a time (the store's lock)."""
 
@@ -38,6 +42,7 @@ class Commits:
         self._paths = paths
         self._tree = tree
         self._broker_id = broker_id
+        self._own = (paths.broker(broker_id), paths.folder(broker_id))
 
     async def write(self, draft: Draft, guards: Sequence[Check]) -> None:
         """Make it so, in as few transactions as hold it and while the guards hold. Errors as in
@@ -160,6 +165,8 @@ class Commits:
         if refusal.at < len(guards):
             if guards[refusal.at].path == self._paths.controller_epoch:
                 return NotController("another broker has been elected controller")
+            if guards[refusal.at].path in self._own:
+                return Displaced("another process came with this broker's id")
             return Conflict("the broker's registration is another one by now")
         for name in names:
             if name in self._tree.damaged:

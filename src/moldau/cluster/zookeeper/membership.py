@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from moldau.cluster.topics import BrokerInfo
 from moldau.cluster.zookeeper.operations import (
@@ -56,13 +57,21 @@ class Membership:
         """The registration is gone; what is written from now on is written by nobody's right."""
         self.guards = []
 
-    async def arrive(self, id: int) -> None:
-        """Begin another life of the broker: what others decide about the last one fails."""
+    async def arrive(self, id: int, folder_id: str) -> None:
+        """Begin another life of the broker: what others decide about the last one fails.
+
+        Occupied if the broker lives with another data folder.
+        """
         path = self._paths.folder(id)
         try:
             data, stat = await self._session.get(path)
         except NoNode:
             return
+        # After the version was read: whoever registers from now on makes the write fail.
+        broker = self._paths.broker(id)
+        with suppress(NoNode):
+            held, broker_stat = await self._session.get(broker)
+            _check_folder(broker, id, folder_id, held, broker_stat.czxid)
         self._tell(stat.version)
         (written,) = await self._session.multi([SetData(path, data, stat.version)])
         self.folder_version = written.version
@@ -86,7 +95,8 @@ class Membership:
             if stat.owner == session_id:
                 operations.append(SetData(path, data, stat.version))
             else:
-                self._check_earlier(path, broker, held, stat.czxid)
+                _check_folder(path, broker.id, broker.folder_id, held, stat.czxid)
+                logger.info("replacing the registration of an earlier life of broker %d", broker.id)
                 operations += [Delete(path, stat.version), Create(path, data, ephemeral=True)]
         folder_stat = await self._session.exists(folder)
         if folder_stat is None:
@@ -130,12 +140,13 @@ class Membership:
         for listener in self.listeners:
             listener(version)
 
-    def _check_earlier(self, path: str, broker: BrokerInfo, held: bytes, epoch: int) -> None:
-        try:
-            earlier = decode_broker(path, broker.id, held, epoch)
-        except DamagedNode as error:
-            logger.error("%s; it is replaced", error)
-            return
-        if earlier.folder_id != broker.folder_id:
-            raise Occupied(earlier)
-        logger.info("replacing the registration of an earlier life of broker %d", broker.id)
+
+def _check_folder(path: str, id: int, folder_id: str, held: bytes, epoch: int) -> None:
+    """Occupied if the registration came with another data folder than this."""
+    try:
+        holder = decode_broker(path, id, held, epoch)
+    except DamagedNode as error:
+        logger.error("%s; it is replaced", error)
+        return
+    if holder.folder_id != folder_id:
+        raise Occupied(holder)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from moldau.cluster.changes import AnyChange, ControllerElected, DeletionsSettled
 from moldau.cluster.lease import Lease
@@ -20,7 +20,7 @@ from moldau.cluster.store import (
     StoreError,
 )
 from moldau.cluster.topics import BrokerInfo
-from moldau.cluster.zookeeper.commits import Commits
+from moldau.cluster.zookeeper.commits import Commits, Displaced
 from moldau.cluster.zookeeper.creation import create_cluster
 from moldau.cluster.zookeeper.duties import Duties
 from moldau.cluster.zookeeper.fence import Fence
@@ -40,6 +40,8 @@ from moldau.cluster.zookeeper.writes import Draft
 from moldau.cluster.zookeeper.znodes import DamagedNode, Paths, decode_number, split_connect
 
 logger = logging.getLogger("moldau.cluster.zookeeper")
+
+T = TypeVar("T")
 
 _ATTEMPTS = 5
 # All brokers may want some at once.
@@ -177,18 +179,21 @@ class ZooKeeperStore:
                     logger.info("the end of the session tells that we left: %s", error)
             await self._session.close()
 
-    async def arrive(self) -> None:
-        async with self._lock:
-            await self._repeatedly(self._arrive)
+    async def arrive(self, folder_id: str) -> None:
+        await self._when_free(lambda: self._arrive(folder_id))
 
     async def register(self, broker: BrokerInfo) -> BrokerInfo:
+        return await self._when_free(lambda: self._register(broker))
+
+    async def _when_free(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do what no other process may have this broker's id for; StoreError if one keeps it."""
         # Another's session may still have to run out, by its own timeout.
         deadline = time.monotonic() + 1.5 * self._session.timeout_s + 1
         while True:
             try:
                 async with self._lock:
                     await self._be_current()
-                    return await self._register(broker)
+                    return await work()
             except Unanswered as error:
                 logger.info("%s; registering again", error)
             except Refused as refusal:
@@ -239,6 +244,11 @@ class ZooKeeperStore:
                     await self._commits.write(draft, [*self._membership.guards, *joining])
             except NotController:
                 self._lose_office()
+                raise
+            except Displaced as problem:
+                if self._membership.guards:
+                    self._lose_registration(str(problem))
+                    self._mark("notices")
                 raise
             self._tree.publish(settled)
 
@@ -439,8 +449,8 @@ class ZooKeeperStore:
             self._rejoining = task
             task.add_done_callback(self._rejoined)
 
-    async def _arrive(self) -> None:
-        await self._membership.arrive(self.broker_id)
+    async def _arrive(self, folder_id: str) -> None:
+        await self._membership.arrive(self.broker_id, folder_id)
         # What others decided before is part of the state by now.
         await self._session.sync()
         await self._tree.catch_up()
