@@ -88,10 +88,12 @@ def test_after_another_life_nothing_is_sure(folder: Path, stops: bool) -> None:
 def test_a_power_failure_costs_the_end_of_a_log_and_not_the_log(folder: Path) -> None:
     live(folder, stops=False)
     (folder / "log-ends").unlink()
-    assert found(folder) == Held(Loss.TAIL, 7)
+    assert found(folder) == Held(Loss.TAIL, 7, kept_elr=False)
     (segment,) = (folder / "t-0").glob("*.log")
     os.truncate(segment, segment.stat().st_size // 2)
-    assert found(folder) == Held(Loss.TAIL, 3), "though the high watermark was beyond it"
+    assert found(folder) == Held(Loss.TAIL, 3, kept_elr=False), (
+        "though the high watermark was beyond it"
+    )
     shutil.rmtree(folder / "t-0")
     assert found(folder) == Held(Loss.ALL, 0, 7)
 
@@ -101,7 +103,7 @@ def test_a_folder_of_a_broker_that_kept_no_record_is_believed_after_a_clean_stop
 ) -> None:
     live(folder, stops=True)
     (folder / "log-ends").unlink()
-    assert found(folder, 99) == Held(Loss.NONE, 7)
+    assert found(folder, 99) == Held(Loss.NONE, 7, kept_elr=False)
     shutil.rmtree(folder / "t-0")
     assert found(folder, 99) == Held(Loss.ALL, 0, 7)
 
@@ -118,7 +120,7 @@ def test_a_topic_created_anew_is_not_missed_for_the_one_that_was_deleted(folder:
     shutil.rmtree(folder / "t-0")
     (folder / "log-ends").unlink()
     again = Topic("t", UUID(int=8), TOPIC.partitions)
-    assert found(folder, topic=again) == Held(Loss.TAIL, 0)
+    assert found(folder, topic=again) == Held(Loss.TAIL, 0, kept_elr=False)
 
 
 @pytest.mark.parametrize("stops", [True, False])
@@ -129,7 +131,8 @@ def test_the_log_of_a_deleted_topic_says_nothing_of_the_one_with_its_name(
     again = Topic("t", UUID(int=8), TOPIC.partitions)
     assert found(folder, topic=again) == Held(Loss.NONE, 0)
     (folder / "log-ends").unlink()
-    assert found(folder, topic=again) == Held(Loss.NONE if stops else Loss.TAIL, 0)
+    loss = Loss.NONE if stops else Loss.TAIL
+    assert found(folder, topic=again) == Held(loss, 0, kept_elr=False)
 
 
 def test_a_damaged_log_is_not_in_sync_and_another_folder_holds_nothing(folder: Path) -> None:

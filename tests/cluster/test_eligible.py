@@ -44,11 +44,11 @@ def cluster(partition: PartitionState, *live: int) -> ClusterState:
 
 
 def after_return(
-    partition: PartitionState, broker: int, held: Held | Loss, *live: int
+    partition: PartitionState, broker: int, held: Held | Loss, *live: int, minimum: int = 2
 ) -> PartitionState | None:
     if isinstance(held, Loss):
         held = Held(held)
-    changes = departed(cluster(partition, *live), broker, lambda *_: held, None, lambda _: 2)
+    changes = departed(cluster(partition, *live), broker, lambda *_: held, None, lambda _: minimum)
     return changes[0].partitions[0] if changes else None
 
 
@@ -59,7 +59,7 @@ def test_who_leaves_below_the_minimum_is_eligible_until_enough_are_in_sync_again
     one = elect(two, {0}, never, minimum=2)
     assert one == PartitionState(REPLICAS, (0,), 0, elr=(1,))
     none = elect(one, (), never, minimum=2)
-    assert none == PartitionState(REPLICAS, (), NO_LEADER, 1, elr=(0, 1), last_known_elr=(0,))
+    assert none == PartitionState(REPLICAS, (0,), NO_LEADER, 1, elr=(1,), last_known_elr=(0,))
     assert elect(none, {2}, never, minimum=2) is None, "who was not in sync last has too little"
     back = elect(none, {1, 2}, never, minimum=2)
     assert back == PartitionState(REPLICAS, (1,), 1, 2, elr=(0,))
@@ -71,7 +71,7 @@ def test_a_minimum_above_the_factor_means_all_of_them() -> None:
     assert minimum_isr(2, (3, 0), (3,)) == 1, "a replica that is being made holds nobody up"
     alone = PartitionState((0,), (0,), 0)
     assert elect(alone, (), never, minimum=5) == PartitionState(
-        (0,), (), NO_LEADER, 1, elr=(0,), last_known_elr=(0,)
+        (0,), (0,), NO_LEADER, 1, last_known_elr=(0,)
     )
 
 
@@ -154,6 +154,71 @@ def test_while_a_broker_does_not_know_of_it_nobody_is_eligible() -> None:
     assert elect(PartitionState(REPLICAS, (0,), 0), {1}, never, minimum=0) == PartitionState(
         REPLICAS, (0,), NO_LEADER, 1, last_known_elr=(0,)
     )
+
+
+def test_the_last_in_sync_leads_after_an_upgrade_though_nobody_wrote_down_that_it_led() -> None:
+    # As a broker left it that names no last leader.
+    offline = PartitionState((0,), (0,), NO_LEADER, 5)
+    assert elect(offline, {1}, never, minimum=1) is None
+    torn = after_return(offline, 0, Held(Loss.TAIL, 100, kept_elr=False))
+    assert torn == PartitionState((0,), (), NO_LEADER, 5, last_known_elr=(0,))
+    for minimum in (0, 1):
+        assert elect(torn, {0, 1}, never, minimum=minimum) == PartitionState((0,), (0,), 0, 6)
+    # Beside a broker that would not see a last leader it stays in sync.
+    assert after_return(offline, 0, Loss.TAIL, minimum=0) is None
+    assert after_return(offline, 0, Loss.ALL, minimum=0) == PartitionState(
+        (0,), (), NO_LEADER, 5, lost=((0, -1),)
+    )
+    # The others may have more, and the last one who comes back is as good as any.
+    two = PartitionState(REPLICAS, (0, 1), NO_LEADER, 5)
+    one = PartitionState(REPLICAS, (1,), NO_LEADER, 5)
+    known = PartitionState(REPLICAS, (), NO_LEADER, 5, last_known_elr=(1,))
+    for minimum, last in ((2, known), (0, None)):
+        assert after_return(two, 0, Loss.TAIL, minimum=minimum) == one
+        assert after_return(one, 1, Loss.TAIL, 0, minimum=minimum) == last
+    # Somebody lost more than an end, and may get it back.
+    lost = PartitionState(REPLICAS, (1,), NO_LEADER, 5, lost=((0, 60),))
+    assert after_return(lost, 1, Loss.TAIL, 0) == PartitionState(
+        REPLICAS, (), NO_LEADER, 5, lost=((0, 60),)
+    )
+
+
+def test_who_is_not_upgraded_yet_leads_again_what_only_it_had() -> None:
+    # All who are registered know of eligible replicas, but not the one that is down.
+    down = elect(PartitionState(REPLICAS, (2,), 2, 5), {0, 1}, never, minimum=2)
+    assert down == PartitionState(REPLICAS, (2,), NO_LEADER, 6, last_known_elr=(2,))
+    # The same if it has written the topic meanwhile, without what it does not know.
+    for offline in (down, PartitionState(REPLICAS, (2,), NO_LEADER, 6)):
+        assert elect(offline, REPLICAS, never, minimum=0) == PartitionState(REPLICAS, (2,), 2, 7)
+
+
+def test_beside_a_broker_that_does_not_know_of_it_who_is_away_is_in_sync_instead() -> None:
+    offline = PartitionState(REPLICAS, (0,), NO_LEADER, 5, elr=(1,), last_known_elr=(0,))
+    away = elect(offline, {2}, never, minimum=0)
+    assert away == PartitionState(REPLICAS, (0, 1), NO_LEADER, 5, last_known_elr=(0,))
+    assert elect(away, {1, 2}, never, minimum=0) == PartitionState(REPLICAS, (1,), 1, 6)
+    assert after_return(offline, 1, Loss.NONE, 2, minimum=0) == away
+    first = PartitionState(REPLICAS, (0,), NO_LEADER, 5, last_known_elr=(0,))
+    assert after_return(offline, 1, Loss.TAIL, 2, minimum=0) == first
+    # Who is there already may be one that does not say what it lost.
+    assert elect(offline, {1, 2}, never, minimum=0) == first
+    led = PartitionState(REPLICAS, (0,), 0, 5, elr=(1,))
+    assert elect(led, REPLICAS, never, minimum=0) == PartitionState(REPLICAS, (0,), 0, 5)
+
+
+def test_who_was_eligible_in_a_life_that_did_not_know_of_it_is_so_no_more() -> None:
+    offline = PartitionState(REPLICAS, (0,), NO_LEADER, 5, elr=(1,), last_known_elr=(0,))
+    # It may have lost power, or all of its disk, before it was stopped cleanly.
+    clean = Held(Loss.NONE, 100, kept_elr=False)
+    for minimum in (0, 2):
+        after = after_return(offline, 1, clean, minimum=minimum)
+        assert after == PartitionState(REPLICAS, (0,), NO_LEADER, 5, last_known_elr=(0,))
+    # Not even as the last one. Of who is in sync, every broker says if its disk is another.
+    last = PartitionState(REPLICAS, (), NO_LEADER, 5, elr=(1,))
+    for held in (clean, Held(Loss.TAIL, 0, kept_elr=False)):
+        assert after_return(last, 1, held) == PartitionState(REPLICAS, (), NO_LEADER, 5)
+    in_sync = PartitionState(REPLICAS, (1,), NO_LEADER, 5)
+    assert after_return(in_sync, 1, clean) is None
 
 
 def test_moves_and_preferred_elections_keep_who_is_eligible() -> None:

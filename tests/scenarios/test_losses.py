@@ -129,7 +129,7 @@ def test_when_all_have_lost_power_the_last_leader_leads_again(cluster: Cluster) 
     pair.expect(first, first, (first,), (second,), ())
     pair.lose_power(first)
     cluster.start(second)
-    pair.expect(second, -1, (), (first,), (first,))
+    pair.expect(second, -1, (first,), (), (first,))
     cluster.start(first)
     assert cluster.leader_of(TOPIC) == first
     pair.expect_all(SENT)

@@ -48,6 +48,7 @@ class Losses:
         self._logs = logs
         self._last_life = logs.last_life
         self.is_wiped = is_wiped
+        self._is_same_life = is_same_life
         self.is_sure = is_same_life or self._last_life.lost_nothing(registration)
         self.missing: dict[tuple[str, int], Missing] = {}
 
@@ -73,7 +74,8 @@ class Losses:
         if is_short:
             self.missing[key] = Missing(*key, had, None if log is None else end)
             return Held(Loss.ALL, end, had)
-        return Held(Loss.NONE if self.is_sure else Loss.TAIL, end)
+        loss = Loss.NONE if self.is_sure else Loss.TAIL
+        return Held(loss, end, kept_elr=self._is_same_life or life.ends is not None)
 
     def tell(self) -> None:
         """Log what was found."""

@@ -5,19 +5,21 @@ they can be asked again after a conflict, and asking twice changes nothing twice
 
 - A leader is one of the in-sync replicas, which hold everything that was acknowledged.
 - A leader epoch only goes up, by one with each change of leader, to none included.
-- The dead are taken out of the in-sync replicas. Whoever leaves while fewer than the minimum stay
-  is an eligible leader replica from then on (KIP-966): the high watermark stands still until enough
-  are in sync again, so he has everything that is committed. Where nobody in sync is left, one of
-  those leads.
+- The dead are taken out of the in-sync replicas while somebody leads. Whoever leaves while fewer
+  than the minimum stay is an eligible leader replica from then on (KIP-966): the high watermark
+  stands still until enough are in sync again, so he has everything that is committed. Where nobody
+  in sync is alive, one of those leads.
+- Where nobody leads the dead stay in sync: whoever of them comes back first still holds everything,
+  and brokers that know nothing of eligible replicas see that too.
 - A broker that comes back after it lost something is neither in sync nor eligible. Where nobody
-  else is, the last leader leads, with what it has left.
+  else is, the last leader leads, with what it has left; if it is not known, the last that was.
 - A broker that lost what it had of a partition does not lead it before it is put back, unless an
   unclean election is allowed; and then the others come first.
 - A broker that is about to stop leads only what nobody else can.
 
 `minimum` is always the topic's min.insync.replicas; 0 if a broker is there that knows nothing of
-eligible replicas. Then there are none, and the dead stay in sync where nobody alive is: whoever of
-them comes back first still holds everything.
+eligible replicas. Then there are none. Where nobody leads, those who are away count as in sync
+instead, and the last one does so whatever end of its log it lost, as it was before.
 """
 
 from __future__ import annotations
@@ -54,6 +56,9 @@ class Held(NamedTuple):
     end: int = 0
     # Known only of a log that ends sooner than it did.
     had: int = -1
+    # Whether it was there for a broker that keeps to the rules of eligible replicas. One that did
+    # not may have lost what it had without giving up its place among them.
+    kept_elr: bool = True
 
 
 Holdings = Callable[[Topic, int], Held]
@@ -93,12 +98,20 @@ def departed(
         def decide(index: int, partition: PartitionState) -> PartitionState | None:
             if broker not in partition.replicas:
                 return None
-            isr, held = partition.isr, holdings(topic, index)
+            held, before = holdings(topic, index), partition
+            if held.loss or not held.kept_elr:
+                before = msgspec.structs.replace(before, elr=without(before.elr, broker))
+            if not least:
+                before = _without_elr(before, others)
+            isr = before.isr
             if broker in isr and (held.loss or not others.isdisjoint(isr)):
                 isr = without(isr, broker)
-            leader = NO_LEADER if partition.leader == broker else partition.leader
-            after = led(partition, leader, isr, least) or partition
-            after = _after_loss(after, broker, held)
+                if not least and held.loss is Loss.TAIL:
+                    isr = isr or (broker,)
+            leader = NO_LEADER if before.leader == broker else before.leader
+            after = led(before, leader, isr, least) or before
+            counted = partition.isr + (partition.elr if held.kept_elr else ())
+            after = _after_loss(after, broker, held, is_last=broker in counted)
             return None if after == partition else after
 
         return decide
@@ -106,18 +119,36 @@ def departed(
     return _changes(state.topics.values(), decide_for)
 
 
-def _after_loss(partition: PartitionState, broker: int, held: Held) -> PartitionState:
+def _without_elr(partition: PartitionState, live: Brokers) -> PartitionState:
+    """The partition as brokers see it that know of no eligible replicas.
+
+    Who is away and was eligible, while nobody leads, is as good as in sync.
+    """
+    isr, elr = partition.isr, partition.elr
+    if elr and partition.leader not in live:
+        away = [member for member in elr if member not in live]
+        isr = tuple(member for member in partition.replicas if member in isr or member in away)
+    return msgspec.structs.replace(partition, isr=isr, elr=()) if elr else partition
+
+
+def _after_loss(
+    partition: PartitionState, broker: int, held: Held, *, is_last: bool
+) -> PartitionState:
+    """`is_last` says that it was in sync or eligible, and so the last one if nobody else is."""
     known, lost = partition.last_known_elr, dict(partition.lost)
     is_led = partition.leader != NO_LEADER
+    elr = without(partition.elr, broker) if held.loss else partition.elr
+    has_others = bool(partition.isr or elr or known)
     if held.loss is Loss.ALL:
         known = without(known, broker)
         lost[broker] = -1 if is_led else max(held.had, lost.get(broker, -1))
     elif not is_led and held.end >= lost.get(broker, held.end + 1) >= 0:
         # Somebody has put back what was missing. Nobody else can lead if this one was the last.
         del lost[broker]
-        if not (partition.isr or partition.elr or known):
-            known = (broker,)
-    elr = without(partition.elr, broker) if held.loss else partition.elr
+        known = known if has_others else (broker,)
+    elif held.loss and is_last and not (has_others or lost):
+        # Written by a broker that names no last leader.
+        known = (broker,)
     return msgspec.structs.replace(
         partition, elr=elr, last_known_elr=known, lost=tuple(sorted(lost.items()))
     )
@@ -152,26 +183,43 @@ def elect(
 ) -> PartitionState | None:
     """The same for one partition; None if it is in order."""
     # Nearly always nothing is to be done, so that is found out first.
-    if partition.leader in live and all(member in live for member in partition.isr):
+    if (
+        partition.leader in live
+        and (minimum or not partition.elr)
+        and all(member in live for member in partition.isr)
+    ):
         return None
+    if minimum:
+        return _elect(partition, live, unclean, stopping, minimum)
+    before = _without_elr(partition, live)
+    after = _elect(before, live, unclean, stopping, 0) or before
+    return None if after == partition else after
+
+
+def _elect(
+    partition: PartitionState,
+    live: Brokers,
+    unclean: Callable[[], bool],
+    stopping: Brokers,
+    minimum: int,
+) -> PartitionState | None:
     isr = tuple(member for member in partition.isr if member in live)
     if partition.leader in isr:
         return led(partition, partition.leader, isr, minimum)
     leader = _first_staying(partition.replicas, isr, stopping)
     if leader != NO_LEADER:
         return led(partition, leader, isr, minimum)
-    if minimum:
-        ready = [member for member in partition.elr if member in live]
-        leader = _first_staying(partition.replicas, ready, stopping)
-        if leader != NO_LEADER:
-            return led(partition, leader, (leader,), minimum)
-        # Nobody else has more: all who were in sync or eligible came back with less.
-        if not partition.isr and not partition.elr:
-            leader = first_of(partition.last_known_elr, live)
+    ready = [member for member in partition.elr if member in live]
+    leader = _first_staying(partition.replicas, ready, stopping)
+    if leader != NO_LEADER:
+        return led(partition, leader, (leader,), minimum)
+    # Nobody else has more: all who were in sync or eligible came back with less.
+    if not partition.isr and not partition.elr:
+        leader = first_of(partition.last_known_elr, live)
     if leader == NO_LEADER and unclean():
         leader = _last_resort(partition, live)
     if leader == NO_LEADER:
-        return led(partition, leader, () if minimum else partition.isr, minimum)
+        return led(partition, leader, partition.isr, minimum)
     # Without a minimum: who was eligible may have more than this one, and counts no more.
     return led(partition, leader, (leader,))
 
