@@ -144,7 +144,7 @@ class Client:
     def close(self) -> None:
         self.socket.close()
         if self._broker is not None and self._lacking:
-            # A topic with a broker that never was would puzzle the next user of this one.
+            # A topic with a broker that never was would puzzle the next user of a shared one.
             lacking, self._lacking = self._lacking, []
             with Client(self._broker) as client:
                 client.ask(Api.DELETE_TOPICS, topics=[{"name": each} for each in lacking])
@@ -232,7 +232,8 @@ class Client:
         assert answer.topics[0].error_code == 0, answer
         if self._broker is not None and int(configs.get("min_insync_replicas", "1")) > 1:
             add_missing_replica(self._broker, topic)
-            self._lacking.append(topic)
+            if name is None:
+                self._lacking.append(topic)
         return topic
 
     def alter(self, topic: str, **configs: str) -> None:

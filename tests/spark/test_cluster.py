@@ -111,7 +111,7 @@ def test_a_pipeline_runs_on_workers_that_lack_this_package(
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "moldau", "pipeline", "run", str(file), "--once", "--json"),
-            *("--master", cluster.url, "--bootstrap", broker.bootstrap),
+            *("--emit-open", "--master", cluster.url, "--bootstrap", broker.bootstrap),
         ],
         env={**os.environ, "PYSPARK_PYTHON": str(bare)},
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Pipelines on a real Spark, started once for all of these tests."""
+"""Pipelines on a real Spark, started once a module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 collect_ignore_glob = ["test_*.py"] if MISSING else []
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     from moldau.spark import session
 
