@@ -255,6 +255,44 @@ def test_a_session_is_believed_in_for_as_long_as_the_ensemble_grants(
     asyncio.run(scenario())
 
 
+def test_a_lease_is_renewed_only_by_what_the_leader_of_the_ensemble_has_answered(
+    ensemble: Ensemble,
+) -> None:
+    async def scenario() -> None:
+        told: list[bool] = []
+        session = Session(ensemble.hosts, 400, on_change=lambda: None, on_lease=told.append)
+        await session.open(within_s=20)
+        assert session._heartbeat is not None
+        session._heartbeat.cancel()
+        # Any server answers these, for a while also when it is alone.
+        async with asyncio.timeout(20):
+            while not session.lease.is_over:
+                await session.exists("/")
+                await session.children("/")
+        assert told == [True]
+        await session.sync()
+        assert told == [True, False]
+        await session.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_heartbeat_does_not_wait_for_what_is_read(ensemble: Ensemble) -> None:
+    async def scenario() -> None:
+        told: list[bool] = []
+        session = Session(ensemble.hosts, 1000, on_change=lambda: None, on_lease=told.append)
+        await session.open(within_s=20)
+        # Somebody uses all that may be asked at once.
+        for _ in range(session._window._value):
+            await session._window.acquire()
+        before = session.lease.ends_at
+        await until(lambda: session.lease.ends_at > before + session.timeout_s)
+        assert told == []
+        await session.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_busy_ensemble_has_its_time_to_give_out_a_first_session(
     ensemble: Ensemble, chroot: str
 ) -> None:

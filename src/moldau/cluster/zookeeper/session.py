@@ -7,6 +7,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -64,10 +65,13 @@ class Session:
     """A client of the ensemble for the event loop. Event loop only, but for what says otherwise.
 
     `on_change` is called after each change of `is_connected` or `id` (another id is a new session,
-    and the former one's ephemeral nodes are gone), `on_lease` when the lease ended and when a first
-    answer came after that. Calls wait for a connection for as long as a session lives, so they are
-    bounded, and raise Unreachable after that; at the start they wait for as long as `open` may take
-    altogether, whatever becomes of the first connection.
+    and the former one's ephemeral nodes are gone), `on_lease` when the lease ended and when it was
+    renewed after that. Only what the ensemble's leader has answered renews it, for it is the leader
+    who ends sessions; a server that is cut off from it still answers what only reads.
+
+    Calls wait for a connection for as long as a session lives, so they are bounded, and raise
+    Unreachable after that; at the start they wait for as long as `open` may take altogether,
+    whatever becomes of the first connection.
 
     `timeout_s` is how long a session lives without a sign of life: as asked for, until the ensemble
     says otherwise.
@@ -150,7 +154,9 @@ class Session:
         patience_s = max(self.timeout_s, self._starts_until - clock.now())
         try:
             async with asyncio.timeout(patience_s):
-                await self._connected.wait()
+                # It may be gone again before this task has its turn.
+                while not self.is_connected:
+                    await self._connected.wait()
         except TimeoutError:
             raise Unreachable(
                 f"ZooKeeper at {self.hosts} has been out of reach for {patience_s:.1f} s"
@@ -197,7 +203,7 @@ class Session:
                     request.delete(path, version)
                 case Check(path, version):
                     request.check(path, version)
-        results: list[Any] = await self._call(request.commit_async, str(operations[0]))
+        results: list[Any] = await self._call(request.commit_async, str(operations[0]), renews=True)
         for place, result in enumerate(results):
             if isinstance(result, KazooException) and not isinstance(
                 result, RolledBackError | RuntimeInconsistency
@@ -207,7 +213,7 @@ class Session:
 
     async def sync(self) -> None:
         """Let the server that we are connected to catch up with the ensemble."""
-        await self._call(lambda: self._client.sync_async("/"), "/")
+        await self._call(partial(self._client.sync_async, "/"), "/", renews=True)
 
     async def _get_or_none(self, path: str) -> tuple[bytes, Stat] | None:
         try:
@@ -215,26 +221,32 @@ class Session:
         except NoNode:
             return None
 
-    async def _call(self, start: Callable[[], Any], what: str) -> Any:
+    async def _call(self, start: Callable[[], Any], what: str, *, renews: bool = False) -> Any:
         await self.wait_until_connected()
         async with self._window:
-            if not self.is_connected:
-                raise Unreachable(f"ZooKeeper at {self.hosts} is out of reach")
-            future: asyncio.Future[Any] = self._loop.create_future()
-            self._in_flight.add(future)
-            try:
-                start().rawlink(partial(self._heard_answer, future, clock.now()))
-                return await future
-            except _BROKEN as error:
-                raise Unanswered(
-                    f"the connection to ZooKeeper broke ({type(error).__name__}) over {what}"
-                ) from error
-            finally:
-                self._in_flight.discard(future)
+            return await self._send(start, what, renews=renews)
+
+    async def _send(self, start: Callable[[], Any], what: str, *, renews: bool) -> Any:
+        if not self.is_connected:
+            raise Unreachable(f"ZooKeeper at {self.hosts} is out of reach")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._in_flight.add(future)
+        sent_at = clock.now() if renews else None
+        try:
+            start().rawlink(partial(self._heard_answer, future, sent_at))
+            return await future
+        except _BROKEN as error:
+            raise Unanswered(
+                f"the connection to ZooKeeper broke ({type(error).__name__}) over {what}"
+            ) from error
+        finally:
+            self._in_flight.discard(future)
 
     # -- on kazoo's threads
 
-    def _heard_answer(self, future: asyncio.Future[Any], sent_at: float, result: Any) -> None:
+    def _heard_answer(
+        self, future: asyncio.Future[Any], sent_at: float | None, result: Any
+    ) -> None:
         self._post(self._settle, future, sent_at, result.exception, result.value)
 
     def _heard_grant(self, timeout_s: float) -> None:
@@ -267,11 +279,15 @@ class Session:
     # -- on the loop again
 
     def _settle(
-        self, future: asyncio.Future[Any], sent_at: float, error: Exception | None, value: Any
+        self,
+        future: asyncio.Future[Any],
+        sent_at: float | None,
+        error: Exception | None,
+        value: Any,
     ) -> None:
-        if not isinstance(error, _BROKEN) and self.lease.renew(sent_at, clock.now()):
-            self._on_lease(False)
-            self._watch_lease()
+        """`sent_at` is None if the answer says nothing of how long the session lives."""
+        if sent_at is not None and not isinstance(error, _BROKEN):
+            self._renew_lease(sent_at)
         if future.done():
             return
         if error is None:
@@ -331,13 +347,17 @@ class Session:
     async def _beat(self) -> None:
         """Asks for a sign of life often enough to keep the lease; kazoo's own are not seen here."""
         while True:
-            if self.is_connected:
-                try:
-                    await self.sync()
-                except StoreError:
-                    # The change of state that goes with it is logged and acted on elsewhere.
-                    pass
+            await self._connected.wait()
+            # The change of state that goes with an error is logged and acted on elsewhere.
+            with suppress(StoreError):
+                # Past the window: reads of the whole tree may be waiting there.
+                await self._send(partial(self._client.sync_async, "/"), "/", renews=True)
             await asyncio.sleep(self.timeout_s / 6)
+
+    def _renew_lease(self, sent_at: float) -> None:
+        if self.lease.renew(sent_at, clock.now()):
+            self._on_lease(False)
+            self._watch_lease()
 
     def _watch_lease(self) -> None:
         """Look at the clock when the lease should end; not after it has ended."""
