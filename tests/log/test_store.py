@@ -101,6 +101,25 @@ def test_a_log_is_created_once(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("is_noted_again", [False, True])
+def test_a_log_created_anew_begins_at_its_own_start_after_a_crash(
+    tmp_path: Path, is_noted_again: bool
+) -> None:
+    store = open_store(tmp_path)
+    log = make_log(store)
+    put(log, *[batch_of(10) for _ in range(5)])
+    log.delete_records_before(30)
+    store.checkpoint()
+    store.delete("t", 0)
+    if is_noted_again:
+        store.prepare_high_watermarks()()
+    again = store.create("t", 0, uuid.UUID(int=8))
+    put(again, *[batch_of(10) for _ in range(4)])
+    store.abandon()
+    after = open_store(tmp_path).logs["t", 0]
+    assert (after.topic_id, after.log_start, after.log_end) == (uuid.UUID(int=8), 0, 40)
+
+
 def test_opening_reports_progress(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for partition in range(3):

@@ -81,8 +81,8 @@ class LogStore:
         # Checkpoints are written by several threads; an older one must not replace a newer one.
         self._writing = threading.Lock()
         self._prepared = 0
-        self._newest_written = 0
-        self._newest_watermarks = 0
+        self._newest_written = self._newest_watermarks = 0
+        self._checkpointed: dict[Partition, int] = {}
         self._high_watermarks: dict[Partition, int] = {}
         self._lock: int | None = None
 
@@ -102,7 +102,7 @@ class LogStore:
             log_starts = self._read_checkpoint(LOG_STARTS) or {}
             high_watermarks = self._read_checkpoint(HIGH_WATERMARKS) or {}
             self.last_life = last_life(self.folder, marker, recovery_points, high_watermarks)
-            self._high_watermarks = high_watermarks
+            self._checkpointed = log_starts | high_watermarks | (recovery_points or {})
             found = folders.find_logs(self.folder, self.trash)
             if recovery_points is None and not found:
                 # From now on a log that the checkpoint does not name is known to be a new one.
@@ -156,9 +156,9 @@ class LogStore:
         folder = f"{self.folder}/{topic}-{partition}"
         if key in self.logs:
             raise StorageError(folder, "the log exists already")
-        if self._high_watermarks.get(key):
-            # Of a deleted log with this name: after a crash the new one would seem to have lost it.
-            self.prepare_high_watermarks()()
+        if key in self._checkpointed or key in self._high_watermarks:
+            # Of a deleted log. After a crash this one would begin, or be missed, where that ended.
+            self.checkpoint()
         try:
             os.makedirs(folder, exist_ok=True)
             with open(f"{folder}/{PARTITION_METADATA}", "wb", buffering=0) as file:
@@ -299,7 +299,7 @@ class LogStore:
                 write_offsets(f"{self.folder}/{LOG_STARTS}", log_starts)
                 write_offsets(f"{self.folder}/{RECOVERY_POINTS}", recovery_points)
                 self._write_high_watermarks(number, high_watermarks)
-                self._newest_written = number
+                self._newest_written, self._checkpointed = number, recovery_points
 
         return write
 
