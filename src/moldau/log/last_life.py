@@ -28,7 +28,8 @@ class LastLife:
         """Whether all that it had written is there, but for what others did to the folder.
 
         So it is after a clean stop, and after the end of the process alone, if no later life of the
-        broker was registered in between: it would have had another folder, or this is a copy.
+        broker was registered in between: it would have had another folder, or this is a copy. Why
+        either of two numbers will do, see `ends`.
         """
         ends = self.ends
         if ends is None:

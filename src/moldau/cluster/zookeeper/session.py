@@ -270,11 +270,9 @@ class Session:
         self._post(lambda: None if stopped.done() else stopped.set_result(None))
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
-        try:
+        # If the loop is closed, nobody is left to hear of it.
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
-        except RuntimeError:
-            # The loop is closed: nobody is left to hear of it.
-            pass
 
     # -- on the loop again
 
