@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from moldau.broker.replicas import LOGS_AT_A_TIME, LOGS_AT_ONCE
 from moldau.broker.server import Broker as Server
 from moldau.log.config import LogConfig
+from moldau.log.errors import StorageError
 from moldau.log.store import LogStore
 from moldau.testing import Broker
 from moldau.wire.apis import Api
@@ -182,3 +184,21 @@ def test_the_log_of_an_earlier_topic_is_not_taken_for_that_of_a_new_one(
         topic_id = client.topic_id("again")
     log = inside(moldau_broker, lambda server: server.partitions["again", 0].log)
     assert (log.topic_id, log.log_end) == (topic_id, 1)
+
+
+def test_a_partition_that_the_disk_refused_is_served_when_it_does_no_more(
+    moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.broker.replicas.RETRY_S", 0.05)
+    create, refusals = LogStore.create, [errno.EIO, errno.ENOSPC]
+
+    def refusing(logs: LogStore, *place: Any) -> Any:
+        if refusals:
+            raise StorageError.of(logs.folder, OSError(refusals.pop(), "refused"))
+        return create(logs, *place)
+
+    monkeypatch.setattr(LogStore, "create", refusing)
+    with Client(moldau_broker) as client:
+        client.create("t")
+        until(lambda: client.produce("t", make_batch(b"x")).error_code == 0, "it is served")
+    assert not refusals

@@ -40,6 +40,8 @@ logger = logging.getLogger("moldau.broker")
 LOGS_AT_ONCE = 20
 # How many logs are made or moved before the loop serves others again, where there are more.
 LOGS_AT_A_TIME = 5
+# After how long a partition is tried again that the disk refused.
+RETRY_S = 5.0
 
 
 class Replicas:
@@ -53,6 +55,7 @@ class Replicas:
         self._fenced = False
         # Topics of which the disk refused a partition.
         self._incomplete: set[str] = set()
+        self._is_retrying = False
         # No index of a topic that is held here is as high.
         self._widths: dict[str, int] = {}
         self._to_open: deque[tuple[str, UUID, int]] = deque()
@@ -122,9 +125,21 @@ class Replicas:
         """Opens the partitions that were entered; those beyond `most` when others were served."""
         for _ in range(min(most, len(self._to_open))):
             self._open_next()
+        if self._incomplete and not self._is_retrying:
+            self._is_retrying = True
+            self._broker.spawn(self._retry())
         if (self._to_open or self._to_delete) and self._is_idle.is_set():
             self._is_idle.clear()
             self._broker.spawn(self._catch_up())
+
+    async def _retry(self) -> None:
+        """Tries until the disk takes what it refused: it was full, or has been mended."""
+        try:
+            while self._incomplete:
+                await asyncio.sleep(RETRY_S)
+                self.complete()
+        finally:
+            self._is_retrying = False
 
     async def _catch_up(self) -> None:
         try:
@@ -151,7 +166,8 @@ class Replicas:
             partition = self._open(topic, index)
         except StorageError as error:
             self._incomplete.add(name)
-            logger.error("%s-%d cannot be served yet: %s", name, index, error)
+            level = logging.DEBUG if self._is_retrying else logging.ERROR
+            logger.log(level, "%s-%d cannot be served yet: %s", name, index, error)
             return
         if not self._fenced:
             partition.become(state)
