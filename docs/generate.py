@@ -16,8 +16,8 @@ from typing import Any
 
 from kio.schema.index import api_key_map
 
-from moldau.broker import handlers
-from moldau.broker.handlers.api_versions import served_versions
+from moldau.broker.api import registry
+from moldau.broker.api.cluster.api_versions import served_versions
 from moldau.broker.settings import BrokerSettings
 from moldau.log.config import LogConfig
 from moldau.settings import INT_MAX, LONG_MAX, Setting, definitions
@@ -97,7 +97,7 @@ def settings_without_effect() -> str:
 
 
 def apis() -> str:
-    handlers.load()
+    registry.load()
     return table(
         ("key", "API", "versions"),
         (
@@ -108,7 +108,7 @@ def apis() -> str:
 
 
 def missing_apis() -> str:
-    handlers.load()
+    registry.load()
     missing = api_key_map.keys() - served_versions().keys()
     unnamed = missing.difference(*PURPOSES.values())
     if unnamed:

@@ -26,6 +26,7 @@ LAYERS = (
     "client",
     "schemas",
     "spark",
+    "local",
     "testing",
     "bench",
     "cli",
@@ -39,7 +40,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def part_of(module: str) -> str:
-    """The part that `moldau.log.segment` belongs to: log."""
+    """The part that `moldau.log.segments.segment` belongs to: log."""
     return module.split(".")[1] if "." in module else ""
 
 

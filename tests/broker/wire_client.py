@@ -13,9 +13,9 @@ from uuid import UUID
 
 import msgspec
 
-from moldau.broker.partition import Partition
+from moldau.broker.partitions.partition import Partition
 from moldau.broker.server import Broker as Server
-from moldau.cluster.changes import PartitionsChanged
+from moldau.cluster.state.changes import PartitionsChanged
 from moldau.records.batch import batches
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch, records_of

@@ -12,7 +12,7 @@ import pytest
 
 from moldau import __version__
 from moldau.cli import main
-from moldau.cli.output import ProgressBar, show_table
+from moldau.cli.views.output import ProgressBar, show_table
 from moldau.testing import Broker
 
 
@@ -113,7 +113,7 @@ def test_a_progress_bar_appears_only_when_work_is_long(
     with ProgressBar("Working", 10, enabled=True) as bar:
         bar.update(5)
     assert "Working" not in capsys.readouterr().err
-    monkeypatch.setattr("moldau.cli.output.BAR_DELAY_S", 0)
+    monkeypatch.setattr("moldau.cli.views.output.BAR_DELAY_S", 0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     with ProgressBar("Working", 10, enabled=True) as bar:
         bar.update(5)

@@ -17,8 +17,14 @@ from typer.main import get_command
 
 from moldau.cli import main
 from moldau.cli.app import app
-from moldau.cli.broker import ALL_FLAGS, WrongUsage, parse_flags, parse_properties, read_config
-from moldau.cli.broker import settings_of as settings_of_flags
+from moldau.cli.commands.broker import (
+    ALL_FLAGS,
+    WrongUsage,
+    parse_flags,
+    parse_properties,
+    read_config,
+)
+from moldau.cli.commands.broker import settings_of as settings_of_flags
 
 
 @contextmanager

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from moldau.cli.cluster_view import (
+from moldau.cli.reassignments import Ongoing
+from moldau.cli.views.cluster import (
     BrokerView,
     ClusterView,
     PartitionView,
     cluster_as_json,
     summary,
 )
-from moldau.cli.reassignments import Ongoing
 from tests.cli.conftest import Run
 
 

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from moldau.cli import demo as demo_command
-from moldau.cli import demo_proof, main
-from moldau.cli.demo_proof import Check, check_events, check_sessions, check_views
-from moldau.cli.demo_tables import Lake
-from moldau.cli.output import Failure
-from moldau.spark.activity import Activity, PageView
+from moldau.cli import main
+from moldau.cli.demo import demo as demo_command
+from moldau.cli.demo import proof as demo_proof
+from moldau.cli.demo.page_views import Activity, PageView
+from moldau.cli.demo.proof import Check, check_events, check_sessions, check_views
+from moldau.cli.demo.tables import Lake
+from moldau.cli.views.output import Failure
 
 NO_SPARK = any(find_spec(name) is None for name in demo_command.OF_SPARK)
 EVENTS = 3000

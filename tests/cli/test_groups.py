@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import pytest
 
-from moldau.cli.group_view import duration
 from moldau.cli.reset import Kind, Move, Target, parse_target, plan
+from moldau.cli.views.group import duration
 from moldau.testing import Broker
 from tests.cli.conftest import QUICKLY, Ended, Run
 from tests.processes import started

@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cli.messages import (
+from moldau.cli.views.messages import (
     BadLine,
     HeaderList,
     Outgoing,

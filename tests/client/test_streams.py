@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from moldau import ClientError, Consumer, DecodeError, Message, MessageSet, MessageStream, Producer
-from moldau.client.feeder import FULL
+from moldau.client.consumer.feeder import FULL
 from tests.client.reading import WITHIN_S, eventually, take
 
 

@@ -1,6 +1,7 @@
 """A new producer's first batch is refused, and the broker has recovered when the next arrives.
 
-Real clients with several batches under way; `tests/broker/test_refused_writes.py` has the frames.
+Real clients with several batches under way; `tests/broker/partitions/test_refused_writes.py` has
+the frames.
 """
 
 from __future__ import annotations

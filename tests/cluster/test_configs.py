@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cluster.configs import Edit, Operation, edited
+from moldau.cluster.decisions.configs import Edit, Operation, edited
 from moldau.cluster.errors import ClusterError
 from moldau.log.config import LogConfig
 from moldau.settings import definitions

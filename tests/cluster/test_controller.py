@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cluster.assignment import MAX_PARTITIONS_PER_REQUEST, NewPartitions, NewTopic
-from moldau.cluster.changes import AnyChange, BrokerJoined, TopicCreated
 from moldau.cluster.controller import Controller
+from moldau.cluster.decisions.assignment import MAX_PARTITIONS_PER_REQUEST, NewPartitions, NewTopic
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.errors import ClusterError
+from moldau.cluster.state.changes import AnyChange, BrokerJoined, TopicCreated
+from moldau.cluster.state.topics import BrokerInfo, Topic
 from moldau.cluster.store import StoreError
-from moldau.cluster.topics import BrokerInfo, Topic
 from moldau.log.config import LogConfig
 from moldau.wire.errors import Error
 

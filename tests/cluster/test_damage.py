@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from moldau.cluster.damage import heir, struck_off
-from moldau.cluster.topics import NO_LEADER, PartitionState
+from moldau.cluster.decisions.damage import heir, struck_off
+from moldau.cluster.state.topics import NO_LEADER, PartitionState
 
 WHOLE = PartitionState((1, 2, 3), (3, 1, 2), 1, 7)
 

@@ -6,10 +6,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.changes import BrokerJoined, PartitionsChanged, TopicCreated
-from moldau.cluster.elections import Held, Loss, departed, elected, handed_over, preferred
-from moldau.cluster.state import ClusterState
-from moldau.cluster.topics import NO_LEADER, BrokerInfo, PartitionState, Topic
+from moldau.cluster.decisions.elections import Held, Loss, departed, elected, handed_over, preferred
+from moldau.cluster.state.changes import BrokerJoined, PartitionsChanged, TopicCreated
+from moldau.cluster.state.state import ClusterState
+from moldau.cluster.state.topics import NO_LEADER, BrokerInfo, PartitionState, Topic
 
 BROKERS = range(5)
 

@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from moldau.cluster.changes import BrokerJoined, BrokerLeft, PartitionsChanged, TopicCreated
-from moldau.cluster.elections import (
+from moldau.cluster.decisions.elections import (
     Held,
     Loss,
     departed,
@@ -19,9 +18,10 @@ from moldau.cluster.elections import (
     knows_elr,
     to_preferred,
 )
-from moldau.cluster.reassignment import begun, cancelled, finished
-from moldau.cluster.state import ClusterState
-from moldau.cluster.topics import NO_LEADER, BrokerInfo, PartitionState, Topic, minimum_isr
+from moldau.cluster.decisions.reassignment import begun, cancelled, finished
+from moldau.cluster.state.changes import BrokerJoined, BrokerLeft, PartitionsChanged, TopicCreated
+from moldau.cluster.state.state import ClusterState
+from moldau.cluster.state.topics import NO_LEADER, BrokerInfo, PartitionState, Topic, minimum_isr
 
 REPLICAS = (0, 1, 2)
 OLDER = 9

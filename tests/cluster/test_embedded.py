@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.cluster import embedded
-from moldau.cluster.changes import (
+from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.producer_ids import BLOCK_SIZE, ProducerIds
+from moldau.cluster.state.changes import (
     AnyChange,
     ProducerIdsAllocated,
     TopicConfigured,
     TopicCreated,
     TopicDeleted,
 )
-from moldau.cluster.embedded import EmbeddedStore
-from moldau.cluster.producer_ids import BLOCK_SIZE, ProducerIds
+from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 from moldau.cluster.store import StoreError
-from moldau.cluster.topics import BrokerInfo, PartitionState, Topic
 
 BROKER = BrokerInfo(0, "localhost", 9092)
 HERE = PartitionState((0,), (0,), 0)
@@ -292,9 +292,9 @@ def test_a_long_file_is_rewritten_at_the_next_start(
 
 CREATE_FOREVER = """
 import asyncio, sys, uuid
-from moldau.cluster.changes import TopicCreated
+from moldau.cluster.state.changes import TopicCreated
 from moldau.cluster.embedded import EmbeddedStore
-from moldau.cluster.topics import BrokerInfo, PartitionState, Topic
+from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 
 async def main():
     store = EmbeddedStore(sys.argv[1], BrokerInfo(0, "localhost", 9092))

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from moldau.cluster.assignment import NewPartitions, NewTopic
-from moldau.cluster.changes import PartitionsChanged
 from moldau.cluster.controller import Controller
-from moldau.cluster.elections import Held, Loss, departed, led
+from moldau.cluster.decisions.assignment import NewPartitions, NewTopic
+from moldau.cluster.decisions.elections import Held, Loss, departed, led
+from moldau.cluster.decisions.partitions import ElectionType, Move
 from moldau.cluster.errors import ClusterError
-from moldau.cluster.partition_decisions import ElectionType, Move
+from moldau.cluster.state.changes import PartitionsChanged
+from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 from moldau.cluster.store import Conflict
-from moldau.cluster.topics import BrokerInfo, PartitionState, Topic
 from moldau.cluster.zookeeper import ZooKeeperStore
 from moldau.log.config import LogConfig
 from moldau.testing import Ensemble

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.changes import (
+from moldau.cluster.journal import (
+    HEADING,
+    DamagedJournal,
+    encode_changes,
+    encode_line,
+    read_journal,
+)
+from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
     ClusterCreated,
@@ -19,14 +26,7 @@ from moldau.cluster.changes import (
     TopicCreated,
     TopicDeleted,
 )
-from moldau.cluster.journal import (
-    HEADING,
-    DamagedJournal,
-    encode_changes,
-    encode_line,
-    read_journal,
-)
-from moldau.cluster.topics import PartitionState, Topic
+from moldau.cluster.state.topics import PartitionState, Topic
 
 ids = st.integers(0, 2**31 - 1)
 texts = st.text(max_size=20)

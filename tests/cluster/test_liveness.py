@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from moldau.cluster.liveness import Liveness, dead_among
-from moldau.cluster.topics import BrokerInfo
+from moldau.cluster.state.topics import BrokerInfo
 
 WITHIN_S = 10.0
 

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.placement import broker_order, place
-from moldau.cluster.topics import BrokerInfo
+from moldau.cluster.decisions.placement import broker_order, place
+from moldau.cluster.state.topics import BrokerInfo
 
 racks = st.none() | st.sampled_from(["a", "b", "c"])
 clusters = st.lists(racks, min_size=1, max_size=9).map(

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.cluster.decisions.reassignment import begun, cancelled, finished, is_moving, target_of
 from moldau.cluster.errors import ClusterError
-from moldau.cluster.reassignment import begun, cancelled, finished, is_moving, target_of
-from moldau.cluster.topics import NO_LEADER, BrokerInfo, PartitionState
+from moldau.cluster.state.topics import NO_LEADER, BrokerInfo, PartitionState
 from moldau.wire.errors import Error
 
 IDS = range(6)

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from moldau.cluster.changes import (
+from moldau.cluster.state.changes import (
     BrokerConfigured,
     BrokerJoined,
     BrokerLeft,
@@ -17,8 +17,8 @@ from moldau.cluster.changes import (
     TopicCreated,
     TopicDeleted,
 )
-from moldau.cluster.state import ClusterState, ImpossibleChange
-from moldau.cluster.topics import BrokerInfo, PartitionState, Topic
+from moldau.cluster.state.state import ClusterState, ImpossibleChange
+from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 
 HERE = PartitionState((0,), (0,), 0)
 

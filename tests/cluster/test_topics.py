@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.topics import InvalidTopicName, check_topic_name, collision_key
+from moldau.cluster.state.topics import InvalidTopicName, check_topic_name, collision_key
 
 LEGAL = string.ascii_letters + string.digits + "._-"
 

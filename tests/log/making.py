@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moldau.log.config import LogConfig
-from moldau.log.files import Slice
 from moldau.log.log import Log
+from moldau.log.segments.files import Slice
 from moldau.log.store import LogStore
 from moldau.records.batch import BatchHeader, batches
 from moldau.records.compression import Codec

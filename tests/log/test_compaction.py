@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.log.compaction import Candidate, candidate, job_of, swap
-from moldau.log.compaction_job import Job, Outcome
-from moldau.log.compactor import compact
+from moldau.log.compaction.compaction import Candidate, candidate, job_of, swap
+from moldau.log.compaction.compactor import compact
+from moldau.log.compaction.job import Job, Outcome
+from moldau.log.compaction.key_map import KeyMap
 from moldau.log.config import LogConfig
-from moldau.log.key_map import KeyMap
 from moldau.log.log import Log
 from moldau.log.store import LogStore
 from moldau.records.batch import batches

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.log.compaction import candidate, job_of
-from moldau.log.compactor import compact
+from moldau.log.compaction.compaction import candidate, job_of
+from moldau.log.compaction.compactor import compact
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.log.store import LogStore

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moldau.log.compaction.throttle import Orphaned, Throttle
 from moldau.log.errors import StorageError
 from moldau.log.inspection import Damage, check_log, log_folders, walk
-from moldau.log.throttle import Orphaned, Throttle
 from tests.log.making import batch_of, make_log, open_store, put
 
 

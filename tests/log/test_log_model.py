@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from moldau.log.compaction import candidate, job_of, swap
-from moldau.log.compactor import compact
+from moldau.log.compaction.compaction import candidate, job_of, swap
+from moldau.log.compaction.compactor import compact
 from moldau.log.config import DAY_MS, LogConfig
 from moldau.log.errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
 from moldau.log.log import Log

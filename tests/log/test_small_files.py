@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from moldau.log.checkpoint import read_offsets, write_offsets
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.errors import CorruptFile
-from moldau.log.files import FilePool
-from moldau.log.index import OffsetIndex
 from moldau.log.producers import ProducerStates
 from moldau.log.properties import (
     encode_topic_id,
@@ -24,7 +22,9 @@ from moldau.log.properties import (
     read_topic_id,
     write_properties,
 )
-from moldau.log.time_index import TimeIndex
+from moldau.log.segments.files import FilePool
+from moldau.log.segments.index import OffsetIndex
+from moldau.log.segments.time_index import TimeIndex
 from moldau.records.record import EndMarker
 
 # Indexes

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from moldau.log import files
 from moldau.log.checkpoint import RECOVERY_POINTS, read_offsets
 from moldau.log.config import LogConfig
 from moldau.log.errors import FolderInUse, StorageError
-from moldau.log.files import LOG_FLAGS, FilePool, OpenFile
+from moldau.log.segments import files
+from moldau.log.segments.files import LOG_FLAGS, FilePool, OpenFile
 from moldau.log.store import LogStore
 from tests.log.making import NOW, TOPIC_ID, batch_of, content, make_log, offsets_of, open_store, put
 

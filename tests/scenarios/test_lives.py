@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from moldau.broker import membership
+from moldau.broker.membership import membership
 from moldau.broker.server import Broker
 from moldau.broker.settings import BrokerSettings
+from moldau.cluster.state.topics import BrokerInfo
 from moldau.cluster.store import StoreError
-from moldau.cluster.topics import BrokerInfo
 from moldau.testing import Ensemble
 from tests.cluster.zookeeper.clusters import Member, until
 from tests.cluster.zookeeper.proxy import Proxy

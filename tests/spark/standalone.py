@@ -12,7 +12,7 @@ from typing import Self
 
 import pyspark
 
-from moldau.spark.java import find_java_home
+from moldau.spark.runtime.java import find_java_home
 
 START_WITHIN_S = 120.0
 STOP_WITHIN_S = 20.0

@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 
 import pytest
 
-from moldau.spark.activity import START, Activity, PageView
+from moldau.cli.demo.page_views import START, Activity, PageView
 
 
 def views(count: int, seed: int = 1, views_per_s: float = 100) -> list[PageView]:

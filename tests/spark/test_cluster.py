@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from moldau.spark import session
-from moldau.spark.probe import SHIPPED
-from moldau.spark.shipping import WorkersLack, ship
+from moldau.spark.runtime.probe import SHIPPED
+from moldau.spark.runtime.shipping import WorkersLack, ship
 from moldau.testing import Broker
 from tests.spark.lake.copying import start_copy
 from tests.spark.lake.tables import rows_of

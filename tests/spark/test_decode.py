@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from moldau.records.batch import BatchError, CorruptBatch, InvalidRecord, check_batch
 from moldau.records.compression import Codec
 from moldau.records.record import Record, assemble, build_batch, build_end_marker, records_of
-from moldau.spark import kernels
-from moldau.spark.arrow import arrow_schema
-from moldau.spark.decode import Aborted, Decoder, Scan, scan
+from moldau.spark.arrow import kernels
+from moldau.spark.arrow.columns import arrow_schema
+from moldau.spark.arrow.decode import Aborted, Decoder, Scan, scan
 from moldau.spark.names import ALL, WITHOUT_HEADERS
 from tests.spark.batches import as_row, marked, record_lists, select, transactional
 

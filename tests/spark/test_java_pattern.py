@@ -7,7 +7,7 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
-from moldau.spark.java_pattern import PatternError, java_pattern
+from moldau.spark.source.java_pattern import PatternError, java_pattern
 
 TOPICS = (
     "orders my-orders orders-2 Orders.EU a b ab aB AB.c a_b a-b aa aab abab x.y.z 2024-orders o "

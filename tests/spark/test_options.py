@@ -6,7 +6,7 @@ import pytest
 
 from moldau.spark.errors import OptionError
 from moldau.spark.names import WITHOUT_HEADERS
-from moldau.spark.source_options import CLIENT, KNOWN, REFUSED, WITHOUT_EFFECT, SourceOptions
+from moldau.spark.source.options import CLIENT, KNOWN, REFUSED, WITHOUT_EFFECT, SourceOptions
 
 BASE = {"kafka.bootstrap.servers": "host:9092"}
 

@@ -11,7 +11,7 @@ from moldau.peer.fetch_stream import FetchStream
 from moldau.peer.fetching import FetchedPartition
 from moldau.records.batch import BatchError
 from moldau.records.record import Record, build_batch
-from moldau.spark.pieces import pieces
+from moldau.spark.source.pieces import pieces
 
 NOTHING = FetchedPartition("orders", 0, 0, 0, 0, 0, [], memoryview(b""), None, None)
 

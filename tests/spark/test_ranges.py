@@ -7,8 +7,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.spark.progress import Progress, limited
-from moldau.spark.ranges import OffsetRange, split
+from moldau.spark.source.progress import Progress, limited
+from moldau.spark.source.ranges import OffsetRange, split
 
 sizes = st.lists(st.integers(0, 1000), min_size=1, max_size=8)
 

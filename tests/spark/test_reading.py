@@ -14,12 +14,12 @@ from moldau.peer.fetch_stream import FetchStream
 from moldau.peer.fetching import FetchedPartition
 from moldau.records.batch import CorruptBatch
 from moldau.records.record import Record, build_batch
-from moldau.spark import reading
 from moldau.spark.errors import DataLoss, ReadStalled
-from moldau.spark.pieces import pieces
-from moldau.spark.ranges import OffsetRange
-from moldau.spark.reading import read_range
-from moldau.spark.source_options import ReadSettings, SourceOptions
+from moldau.spark.source import reading
+from moldau.spark.source.options import ReadSettings, SourceOptions
+from moldau.spark.source.pieces import pieces
+from moldau.spark.source.ranges import OffsetRange
+from moldau.spark.source.reading import read_range
 from moldau.testing import Broker
 from tests.spark.batches import marked, transactional
 from tests.spark.topics import delete_before, delete_topic, fresh_topic, numbered, produce
@@ -215,7 +215,7 @@ def test_a_restart_of_the_broker_in_the_middle_is_survived(moldau_broker: Broker
 
 
 def test_connections_are_kept_for_the_next_task(moldau_broker: Broker) -> None:
-    from moldau.spark.pool import borrowed
+    from moldau.spark.runtime.pool import borrowed
 
     settings = settings_for(moldau_broker.bootstrap)
     with borrowed(settings) as first, borrowed(settings) as second:
@@ -238,9 +238,9 @@ def test_a_reader_that_is_given_up_leaves_no_half_read_connection(moldau_broker:
 def test_deleted_records_and_recreated_topics_are_noticed_in_the_task(
     moldau_broker: Broker,
 ) -> None:
-    from moldau.spark.plan import look_up
-    from moldau.spark.pool import borrowed
-    from moldau.spark.source_options import Subscription
+    from moldau.spark.runtime.pool import borrowed
+    from moldau.spark.source.options import Subscription
+    from moldau.spark.source.plan import look_up
 
     topic = fresh_topic(moldau_broker)
     produce(moldau_broker, topic, numbered(0, 100))

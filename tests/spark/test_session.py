@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from moldau.spark import SparkFailed, java, session
-from moldau.spark.java import NoJava, find_java_home, launcher_home
+from moldau.spark import SparkFailed, session
+from moldau.spark.runtime import java
+from moldau.spark.runtime.java import NoJava, find_java_home, launcher_home
 
 SAYS_VERSION = """#!/bin/sh
 echo 'openjdk version "{version}" 2026' >&2
@@ -86,7 +87,7 @@ def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "moldau.spark.spark_session.find_spec",
+        "moldau.spark.runtime.session.find_spec",
         lambda name: None if name == "pyspark" else found(name),
     )
     with pytest.raises(ImportError, match=r"pyspark not installed.*pip install 'moldau\[spark\]'"):

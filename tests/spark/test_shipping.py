@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from moldau.spark import probe
-from moldau.spark.shipping import WorkersLack, _require_packages, build_archive
+from moldau.spark.runtime import probe
+from moldau.spark.runtime.shipping import WorkersLack, _require_packages, build_archive
 
 
 def test_the_archive_can_be_imported_by_a_python_without_this_package(tmp_path: Path) -> None:
     archive = build_archive(tmp_path / "moldau.zip")
     program = (
-        f"import sys; sys.path.insert(0, {str(archive)!r}); import moldau.spark.probe as p, "
-        "pyspark_moldau; print(p.__file__)"
+        f"import sys; sys.path.insert(0, {str(archive)!r}); "
+        "import moldau.spark.runtime.probe as p, pyspark_moldau; print(p.__file__)"
     )
     # -S: no site-packages but those that are named.
     site = next(path for path in sys.path if path.endswith("site-packages"))
@@ -29,7 +29,7 @@ def test_the_archive_can_be_imported_by_a_python_without_this_package(tmp_path: 
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.strip() == f"{archive}/moldau/spark/probe.py"
+    assert ended.stdout.strip() == f"{archive}/moldau/spark/runtime/probe.py"
 
 
 def test_a_worker_with_the_same_package_is_known_by_its_fingerprint(tmp_path: Path) -> None:

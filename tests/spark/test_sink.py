@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from moldau.spark.errors import OptionError
-from moldau.spark.sink_options import SinkOptions
+from moldau.spark.sink.options import SinkOptions
 from moldau.testing import Broker
 from tests.spark.topics import fresh_topic, read_by_librdkafka
 

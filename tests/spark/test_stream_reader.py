@@ -9,11 +9,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from moldau.peer.errors import UnknownTopic
 from moldau.spark.errors import DataLoss, OptionError
-from moldau.spark.plan import Subscribed
-from moldau.spark.progress import is_topic
-from moldau.spark.ranges import OffsetRange
-from moldau.spark.source_options import SourceOptions
-from moldau.spark.stream import StreamReader
+from moldau.spark.source.options import SourceOptions
+from moldau.spark.source.plan import Subscribed
+from moldau.spark.source.progress import is_topic
+from moldau.spark.source.ranges import OffsetRange
+from moldau.spark.source.stream import StreamReader
 from moldau.testing import Broker
 from tests.spark.topics import (
     add_partitions,
@@ -225,7 +225,7 @@ def test_partitions_that_came_after_a_first_batch_was_planned_are_left_to_the_ne
 def test_partitions_that_are_gone_are_a_loss_before_a_batch_is_planned_without_them(
     moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moldau.spark.stream.CATCH_UP_WITHIN_S", 0.1)
+    monkeypatch.setattr("moldau.spark.source.stream.CATCH_UP_WITHIN_S", 0.1)
     topic = fresh_topic(moldau_session_broker)
     start = {topic: {"0": 0, "1": 7}}
     with pytest.raises(DataLoss, match=f"{topic}-1 is gone"):
@@ -250,7 +250,7 @@ def test_a_deleted_topic_stops_a_stream_only_where_losses_do(
     caplog: pytest.LogCaptureFixture,
     how: str,
 ) -> None:
-    monkeypatch.setattr("moldau.spark.stream.CATCH_UP_WITHIN_S", 0.1)
+    monkeypatch.setattr("moldau.spark.source.stream.CATCH_UP_WITHIN_S", 0.1)
     broker = moldau_session_broker
     topic = fresh_topic(broker)
     produce(broker, topic, numbered(0, 10))
@@ -285,13 +285,13 @@ def test_a_deleted_topic_stops_a_stream_only_where_losses_do(
 def test_a_topic_that_a_broker_did_not_know_for_a_moment_is_not_read_again(
     moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moldau.spark.stream.CATCH_UP_WITHIN_S", 0.1)
+    monkeypatch.setattr("moldau.spark.source.stream.CATCH_UP_WITHIN_S", 0.1)
     topic = fresh_topic(moldau_session_broker)
     produce(moldau_session_broker, topic, numbered(0, 10))
     stream = reader(moldau_session_broker, topic, failOnDataLoss="false")
     start = stream.latestOffset(stream.initialOffset(), EVERYTHING)
     with monkeypatch.context() as forgetful:
-        forgetful.setattr("moldau.spark.stream.look_up", lambda *_, **__: Subscribed((), {}))
+        forgetful.setattr("moldau.spark.source.stream.look_up", lambda *_, **__: Subscribed((), {}))
         unseen = stream.latestOffset(start, EVERYTHING)
         assert planned(stream, start, unseen) == []
     produce(moldau_session_broker, topic, numbered(10, 5))
@@ -301,7 +301,7 @@ def test_a_topic_that_a_broker_did_not_know_for_a_moment_is_not_read_again(
 def test_a_topic_that_never_was_there_is_not_taken_for_a_deleted_one(
     moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moldau.spark.stream.CATCH_UP_WITHIN_S", 0.1)
+    monkeypatch.setattr("moldau.spark.source.stream.CATCH_UP_WITHIN_S", 0.1)
     topic = fresh_topic(moldau_session_broker)
     both = {"subscribe": f"{topic},misspelt", "failOnDataLoss": "false"}
     with pytest.raises(UnknownTopic, match="'misspelt' does not exist"):
@@ -334,7 +334,7 @@ def test_a_topic_that_is_deleted_before_it_is_first_read_is_passed_over_or_a_los
 def test_a_log_that_ends_before_what_was_read_is_a_loss(
     moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moldau.spark.stream.CATCH_UP_WITHIN_S", 0.1)
+    monkeypatch.setattr("moldau.spark.source.stream.CATCH_UP_WITHIN_S", 0.1)
     topic = fresh_topic(moldau_session_broker)
     produce(moldau_session_broker, topic, numbered(0, 10))
     with pytest.raises(DataLoss, match=f"{topic}-0: offsets 10 to 19 "):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from moldau.spark.worker import settle
+from moldau.spark.runtime.worker import settle
 
 
 @pytest.mark.spark
@@ -19,7 +19,7 @@ def test_workers_are_forked_with_everything_loaded_and_kept_from_collection(
     spark: SparkSession,
 ) -> None:
     def look(rows: Iterable[Any]) -> Iterator[tuple[bool, bool]]:
-        yield "moldau.spark.kernels" in sys.modules, gc.get_freeze_count() > 10_000
+        yield "moldau.spark.arrow.kernels" in sys.modules, gc.get_freeze_count() > 10_000
 
     assert set(spark.sparkContext.parallelize(range(4), 4).mapPartitions(look).collect()) == {
         (True, True)

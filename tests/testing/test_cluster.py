@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from moldau.local.process import BrokerFailed
 from moldau.testing import Cluster
-from moldau.testing.process import BrokerFailed
 
 pytestmark = [
     pytest.mark.skipif(

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from moldau.local.ports import HOST, free_ports
 from moldau.testing.network import Network
-from moldau.testing.ports import HOST, free_ports
 from tests.processes import started
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="brokers are cut off on Linux only")

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from moldau.testing.process import BrokerFailed
+from moldau.local.process import BrokerFailed
 from tests.scenarios.ledger import Wrong as WrongInCluster
 from tests.torture.cluster import ClusterTorture
 from tests.torture.messages import Wrong

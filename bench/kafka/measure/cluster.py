@@ -68,9 +68,9 @@ def _kafka(bench: Bench, setup: Setup) -> Iterator[ThreeBrokers]:
 @contextmanager
 def _moldau(bench: Bench) -> Iterator[ThreeBrokers]:
     try:
-        from moldau.spark.java import NoJava
+        from moldau.local.ensemble import NoZooKeeper
+        from moldau.spark.runtime.java import NoJava
         from moldau.testing.cluster import Cluster
-        from moldau.testing.ensemble import NoZooKeeper
     except ImportError as reason:
         raise Unavailable(f"Moldau has no cluster here: {reason}") from None
 

@@ -15,36 +15,37 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from moldau.broker import handlers, logs
-from moldau.broker.connection import Connection
-from moldau.broker.departures import Departures
+from moldau.broker import logs
+from moldau.broker.api import registry
+from moldau.broker.api.cluster.metadata import MetadataCache
+from moldau.broker.api.forwarding import Forwarding
+from moldau.broker.api.records.fetch_sessions import FetchSessions
+from moldau.broker.api.records.produce import ProduceResponse
+from moldau.broker.coordination.groups.coordinator import GroupCoordinator
 from moldau.broker.dynamic_settings import effective_settings
-from moldau.broker.fetch_sessions import FetchSessions
-from moldau.broker.flusher import Flusher
-from moldau.broker.forwarding import Forwarding
-from moldau.broker.groups.coordinator import GroupCoordinator
-from moldau.broker.handlers.metadata import MetadataCache
-from moldau.broker.handlers.produce import ProduceResponse
-from moldau.broker.hangups import Hangups
-from moldau.broker.membership import Membership
-from moldau.broker.partition import Partition
-from moldau.broker.refused_writes import RefusedWrites
-from moldau.broker.repairs import Repairs
-from moldau.broker.replicas import Replicas
+from moldau.broker.membership.departures import Departures
+from moldau.broker.membership.membership import Membership
+from moldau.broker.net.connection import Connection
+from moldau.broker.net.hangups import Hangups
+from moldau.broker.net.request_memory import RequestMemory
+from moldau.broker.net.turns import Turns
+from moldau.broker.partitions.flusher import Flusher
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.refused_writes import RefusedWrites
+from moldau.broker.partitions.repairs import Repairs
+from moldau.broker.partitions.replicas import Replicas
 from moldau.broker.replication.replication import Replication
-from moldau.broker.request_memory import RequestMemory
 from moldau.broker.settings import BrokerSettings
-from moldau.broker.stalls import Stalls
-from moldau.broker.start_progress import StartProgress
-from moldau.broker.turns import Turns
-from moldau.broker.upkeep import Upkeep
-from moldau.cluster.changes import (
+from moldau.broker.upkeep.stalls import Stalls
+from moldau.broker.upkeep.start_progress import StartProgress
+from moldau.broker.upkeep.upkeep import Upkeep
+from moldau.cluster.controller import Controller
+from moldau.cluster.state.changes import (
     AnyChange,
     DeletionsSettled,
     LeadersRestarted,
 )
-from moldau.cluster.controller import Controller
-from moldau.cluster.topics import BrokerInfo, Topic
+from moldau.cluster.state.topics import BrokerInfo, Topic
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
 from moldau.log.store import LogStore, Progress
@@ -102,7 +103,7 @@ class Broker:
         self.groups = GroupCoordinator(self)
         self.replication = Replication(self)
         self.repairs = Repairs(self)
-        handlers.load()
+        registry.load()
         self.logs = LogStore(
             settings.folder,
             defaults=settings.topic_defaults,

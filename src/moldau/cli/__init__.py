@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the result is the exit status: 0 done, 1 failed, 2 wrong usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["broker"]:
-        from moldau.cli.broker import parse_flags, run_broker
+        from moldau.cli.commands.broker import parse_flags, run_broker
 
         flags = parse_flags(words[1:])
         if flags is not None:

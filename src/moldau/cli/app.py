@@ -9,11 +9,10 @@ import typer
 from typer.core import TyperGroup
 
 from moldau import __version__
-from moldau.cli import (
+from moldau.cli.commands import (
     bench,
     cluster,
     consume,
-    demo,
     doctor,
     groups,
     log,
@@ -22,8 +21,9 @@ from moldau.cli import (
     topics,
     up,
 )
-from moldau.cli.broker import Flags, run_broker
-from moldau.cli.output import Failure, leave_stdout, show_failure
+from moldau.cli.commands.broker import Flags, run_broker
+from moldau.cli.demo import demo
+from moldau.cli.views.output import Failure, leave_stdout, show_failure
 
 
 class InOrder(TyperGroup):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from moldau.cli.clients import CLIENT_ID, require_broker, silent_logger
-from moldau.cli.messages import BadLine, Decoded, Outgoing, Parse
-from moldau.cli.output import Failure, show
+from moldau.cli.views.messages import BadLine, Decoded, Outgoing, Parse
+from moldau.cli.views.output import Failure, show
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

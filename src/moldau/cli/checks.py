@@ -27,7 +27,7 @@ from moldau.cli.clients import (
     connection_problem,
     failures,
 )
-from moldau.cli.output import Failure
+from moldau.cli.views.output import Failure
 
 ENOUGH_FILES = 4096
 SCARCE_BYTES, LOW_BYTES = 100 << 20, 2 << 30

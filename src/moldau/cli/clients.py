@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from moldau.cli.output import Failure
+from moldau.cli.views.output import Failure
 from moldau.client.connection import DEFAULT_BOOTSTRAP
 from moldau.client.errors import ClientError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
     from confluent_kafka.admin import AdminClient, ClusterMetadata, TopicMetadata
 
-    from moldau.client.admin import Admin
+    from moldau.client.admin.admin import Admin
 
 CLIENT_ID = "moldau-cli"
 REQUEST_TIMEOUT_S = 10.0
@@ -101,7 +101,7 @@ def connect_admin(bootstrap: str, timeout: float = CONNECT_TIMEOUT_S) -> AdminCl
 def connect_client_admin(bootstrap: str, timeout: float = REQUEST_TIMEOUT_S) -> Admin:
     """Our own client's admin; its errors are for `failures` as well."""
     require_broker(bootstrap, min(timeout, CONNECT_TIMEOUT_S))
-    from moldau.client.admin import Admin
+    from moldau.client.admin.admin import Admin
 
     return Admin(timeout=timeout, settings=_config(bootstrap), logger=silent_logger())
 

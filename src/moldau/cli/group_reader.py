@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from moldau.cli.clients import failure_of, failures
-from moldau.cli.output import Failure, show
+from moldau.cli.views.output import Failure, show
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition

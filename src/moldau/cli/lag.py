@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from moldau.cli.output import Failure
+from moldau.cli.views.output import Failure
 
 if TYPE_CHECKING:
-    from moldau.client.admin import Admin
-    from moldau.client.infos import GroupDescription, MemberInfo, PartitionLag
+    from moldau.client.admin.admin import Admin
+    from moldau.client.admin.infos import GroupDescription, MemberInfo, PartitionLag
 
 
 @dataclass(frozen=True, slots=True)

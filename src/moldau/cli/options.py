@@ -14,7 +14,7 @@ __all__ = ["DEFAULT_BOOTSTRAP", "Bootstrap", "Json", "Topic", "key_values"]
 def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
     """Topic names for shell completion; none when no broker answers at once."""
     from moldau.cli.clients import topic_names
-    from moldau.cli.output import Failure
+    from moldau.cli.views.output import Failure
 
     try:
         names = topic_names(ctx.params.get("bootstrap") or DEFAULT_BOOTSTRAP, timeout=1)

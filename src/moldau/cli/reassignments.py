@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from moldau.cli.clients import CLIENT_ID, CONNECT_TIMEOUT_S, parse_addresses
-from moldau.cli.output import Failure
 from moldau.cli.rebalance import Move, Place, Replicas
+from moldau.cli.views.output import Failure
 from moldau.peer.connection import Connection
 from moldau.peer.errors import ConnectionLost, PeerError, Refused
 from moldau.wire.apis import Api

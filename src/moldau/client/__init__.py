@@ -9,12 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from moldau.client.admin import Admin
-    from moldau.client.async_consumer import AsyncConsumer
-    from moldau.client.async_producer import AsyncProducer
+    from moldau.client.admin.admin import Admin
+    from moldau.client.admin.infos import (
+        GroupDescription,
+        GroupInfo,
+        MemberInfo,
+        PartitionInfo,
+        PartitionLag,
+        TopicInfo,
+    )
     from moldau.client.avro import AvroSerializer
-    from moldau.client.consumer import Consumer
-    from moldau.client.delivery import Delivery, SetDelivery
+    from moldau.client.consumer.async_consumer import AsyncConsumer
+    from moldau.client.consumer.consumer import Consumer
+    from moldau.client.consumer.stream import MessageStream
     from moldau.client.errors import (
         ClientError,
         ConsumeFailed,
@@ -23,17 +30,11 @@ if TYPE_CHECKING:
         QueueFull,
         SerializationError,
     )
-    from moldau.client.infos import (
-        GroupDescription,
-        GroupInfo,
-        MemberInfo,
-        PartitionInfo,
-        PartitionLag,
-        TopicInfo,
-    )
     from moldau.client.message import ConsumedMessage, Message, MessageSet, ProducerRecord
-    from moldau.client.partitioner import Partitioner, murmur2, partition_for_key
-    from moldau.client.producer import Producer
+    from moldau.client.producer.async_producer import AsyncProducer
+    from moldau.client.producer.delivery import Delivery, SetDelivery
+    from moldau.client.producer.partitioner import Partitioner, murmur2, partition_for_key
+    from moldau.client.producer.producer import Producer
     from moldau.client.serializers import (
         BytesSerializer,
         Deserializer,
@@ -41,42 +42,41 @@ if TYPE_CHECKING:
         Serializer,
         StringSerializer,
     )
-    from moldau.client.stream import MessageStream
 
 _MODULES = {
-    "Admin": "admin",
-    "AsyncConsumer": "async_consumer",
-    "AsyncProducer": "async_producer",
+    "Admin": "admin.admin",
+    "AsyncConsumer": "consumer.async_consumer",
+    "AsyncProducer": "producer.async_producer",
     "AvroSerializer": "avro",
     "BytesSerializer": "serializers",
     "ClientError": "errors",
     "ConsumeFailed": "errors",
     "ConsumedMessage": "message",
-    "Consumer": "consumer",
+    "Consumer": "consumer.consumer",
     "DecodeError": "errors",
-    "Delivery": "delivery",
+    "Delivery": "producer.delivery",
     "DeliveryFailed": "errors",
     "Deserializer": "serializers",
-    "GroupDescription": "infos",
-    "GroupInfo": "infos",
+    "GroupDescription": "admin.infos",
+    "GroupInfo": "admin.infos",
     "JsonSerializer": "serializers",
-    "MemberInfo": "infos",
+    "MemberInfo": "admin.infos",
     "Message": "message",
     "MessageSet": "message",
-    "MessageStream": "stream",
-    "PartitionInfo": "infos",
-    "PartitionLag": "infos",
-    "Partitioner": "partitioner",
-    "Producer": "producer",
+    "MessageStream": "consumer.stream",
+    "PartitionInfo": "admin.infos",
+    "PartitionLag": "admin.infos",
+    "Partitioner": "producer.partitioner",
+    "Producer": "producer.producer",
     "ProducerRecord": "message",
     "QueueFull": "errors",
     "SerializationError": "errors",
     "Serializer": "serializers",
-    "SetDelivery": "delivery",
+    "SetDelivery": "producer.delivery",
     "StringSerializer": "serializers",
-    "TopicInfo": "infos",
-    "murmur2": "partitioner",
-    "partition_for_key": "partitioner",
+    "TopicInfo": "admin.infos",
+    "murmur2": "producer.partitioner",
+    "partition_for_key": "producer.partitioner",
 }
 
 __all__ = [

@@ -19,17 +19,10 @@ from uuid import UUID
 
 import msgspec
 
-from moldau.cluster.assignment import NewPartitions, NewTopic
-from moldau.cluster.changes import (
-    AnyChange,
-    BrokerConfigured,
-    TopicConfigured,
-)
-from moldau.cluster.elections import eligible, handed_over, knows_elr
-from moldau.cluster.errors import ClusterError
-from moldau.cluster.name_locks import NameLocks
-from moldau.cluster.office import Office, OfficeSettings
-from moldau.cluster.partition_decisions import (
+from moldau.cluster.decisions.assignment import NewPartitions, NewTopic
+from moldau.cluster.decisions.decision_log import tell
+from moldau.cluster.decisions.elections import eligible, handed_over, knows_elr
+from moldau.cluster.decisions.partitions import (
     ElectionType,
     LeaderElection,
     Move,
@@ -38,11 +31,7 @@ from moldau.cluster.partition_decisions import (
     Reassignment,
     moving_partitions,
 )
-from moldau.cluster.producer_ids import ProducerIds
-from moldau.cluster.state import ClusterState
-from moldau.cluster.store import Conflict, MetadataStore, NotController, StoreError
-from moldau.cluster.telling import tell
-from moldau.cluster.topic_decisions import (
+from moldau.cluster.decisions.topics import (
     Creation,
     Deletion,
     Growth,
@@ -53,7 +42,18 @@ from moldau.cluster.topic_decisions import (
     find_topic,
     unknown_topic,
 )
-from moldau.cluster.topics import PartitionState, Topic, collision_key
+from moldau.cluster.errors import ClusterError
+from moldau.cluster.name_locks import NameLocks
+from moldau.cluster.producer_ids import ProducerIds
+from moldau.cluster.reconciler import Office, OfficeSettings
+from moldau.cluster.state.changes import (
+    AnyChange,
+    BrokerConfigured,
+    TopicConfigured,
+)
+from moldau.cluster.state.state import ClusterState
+from moldau.cluster.state.topics import PartitionState, Topic, collision_key
+from moldau.cluster.store import Conflict, MetadataStore, NotController, StoreError
 from moldau.wire.errors import Error
 
 # How often a decision is made anew because others changed what it was made on.

@@ -12,14 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from moldau.cluster.changes import (
-    AnyChange,
-    BrokerJoined,
-    BrokerLeft,
-    ClusterCreated,
-    ControllerElected,
-    ProducerIdsAllocated,
-)
 from moldau.cluster.journal import (
     HEADING,
     DamagedJournal,
@@ -28,9 +20,17 @@ from moldau.cluster.journal import (
     encode_line,
     read_journal,
 )
-from moldau.cluster.state import ClusterState, ImpossibleChange
+from moldau.cluster.state.changes import (
+    AnyChange,
+    BrokerJoined,
+    BrokerLeft,
+    ClusterCreated,
+    ControllerElected,
+    ProducerIdsAllocated,
+)
+from moldau.cluster.state.state import ClusterState, ImpossibleChange
+from moldau.cluster.state.topics import BrokerInfo
 from moldau.cluster.store import FenceListener, Listener, RegistrationListener, StoreError
-from moldau.cluster.topics import BrokerInfo
 
 FILE_NAME = "cluster-metadata.jsonl"
 COMPACT_ABOVE_BYTES = 256 << 10

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from moldau.cluster.changes import AnyChange
+from moldau.cluster.state.changes import AnyChange
 
 HEADING = b"moldau-metadata 1\n"
 

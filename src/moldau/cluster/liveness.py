@@ -16,7 +16,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 
-from moldau.cluster.topics import BrokerInfo
+from moldau.cluster.state.topics import BrokerInfo
 
 CONNECT_WITHIN_S = 5.0
 # Before an address is tried again that did not answer, or a death is reported again.

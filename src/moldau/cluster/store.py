@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from moldau.cluster.changes import AnyChange
 from moldau.cluster.lease import Lease
-from moldau.cluster.state import ClusterState
-from moldau.cluster.topics import BrokerInfo
+from moldau.cluster.state.changes import AnyChange
+from moldau.cluster.state.state import ClusterState
+from moldau.cluster.state.topics import BrokerInfo
 
 Listener = Callable[[Sequence[AnyChange]], None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from moldau.log.lookup import read_batch
-from moldau.log.segment import Segment
+from moldau.log.segments.segment import Segment
 from moldau.records.batch import BatchHeader
 from moldau.records.record import read_end_marker
 

@@ -17,10 +17,10 @@ from moldau.log.acceptance import (
     wrong_magic,
 )
 from moldau.log.errors import StorageError, UnexpectedOffset
-from moldau.log.files import OpenFile
-from moldau.log.index_file import TAIL_BYTES
 from moldau.log.record_check import RecordCheck
-from moldau.log.segment import MAX_RELATIVE_OFFSET, Segment
+from moldau.log.segments.files import OpenFile
+from moldau.log.segments.index_file import TAIL_BYTES
+from moldau.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
 from moldau.log.state import LogState
 from moldau.records.batch import (
     CODEC_MASK,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from moldau.log.errors import CorruptFile, StorageError
-from moldau.log.files import replace_file, sync_folder
+from moldau.log.segments.files import replace_file, sync_folder
 
 VERSION = 0
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from moldau.log.errors import StorageError
-from moldau.log.files import OpenFile, replace_file, sync_folder
+from moldau.log.segments.files import OpenFile, replace_file, sync_folder
 
 
 class Flush:

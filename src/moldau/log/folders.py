@@ -8,7 +8,7 @@ import re
 import uuid
 
 from moldau.log.checkpoint import Partition
-from moldau.log.files import Trash
+from moldau.log.segments.files import Trash
 
 logger = logging.getLogger("moldau.log")
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from moldau.log.errors import StorageError
-from moldau.log.files import OpenFile
-from moldau.log.index import ENTRY_SIZE as OFFSET_ENTRY
-from moldau.log.segment import (
+from moldau.log.segments.files import OpenFile
+from moldau.log.segments.index import ENTRY_SIZE as OFFSET_ENTRY
+from moldau.log.segments.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
     TIME_INDEX_SUFFIX,
 )
-from moldau.log.time_index import ENTRY_SIZE as TIME_ENTRY
+from moldau.log.segments.time_index import ENTRY_SIZE as TIME_ENTRY
 from moldau.records.batch import HEADER_SIZE, BatchError, BatchHeader, check_batch, read_header
 
 _SEGMENT = re.compile(r"(\d{20})\.log")

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from moldau.log.checkpoint import Partition, read_small
 from moldau.log.ends import FILE_NAME, KnownEnds, boot_id, read_ends
-from moldau.log.files import replace_file, sync_folder
+from moldau.log.segments.files import replace_file, sync_folder
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 

@@ -6,9 +6,9 @@ import logging
 import os
 import re
 
-from moldau.log.compaction_job import CLEANED_SUFFIX
+from moldau.log.compaction.job import CLEANED_SUFFIX
 from moldau.log.producers import SUFFIX as SNAPSHOT_SUFFIX
-from moldau.log.segment import DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
+from moldau.log.segments.segment import DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
 from moldau.records.batch import HEADER_SIZE, read_header
 
 logger = logging.getLogger("moldau.log")

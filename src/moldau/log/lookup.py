@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from moldau.log.errors import CorruptLog, StorageError
 from moldau.log.producers import ProducerStates
-from moldau.log.segment import Segment
+from moldau.log.segments.segment import Segment
 from moldau.records.batch import BatchError, BatchHeader, check_batch
 from moldau.records.record import Record, read_end_marker, records_of
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from moldau.log.checkpoint import read_small
 from moldau.log.errors import CorruptFile, StorageError
-from moldau.log.files import replace_file, sync_folder
+from moldau.log.segments.files import replace_file, sync_folder
 
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"

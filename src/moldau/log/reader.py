@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from moldau.log.files import Slice
-from moldau.log.segment import Segment
+from moldau.log.segments.files import Slice
+from moldau.log.segments.segment import Segment
 
 _REMEMBERED = 16
 

@@ -15,15 +15,15 @@ from moldau.log.config import LogConfig
 from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.errors import CorruptFile, CorruptLog, StorageError
-from moldau.log.files import FilePool, Trash, remove_file
 from moldau.log.last_life import LastLife
 from moldau.log.leftovers import SEGMENT_FILE, tidy
 from moldau.log.log import Log
 from moldau.log.lookup import read_batch, rebuild_producers
 from moldau.log.producers import SUFFIX as SNAPSHOT_SUFFIX
 from moldau.log.properties import PARTITION_METADATA, read_topic_id
-from moldau.log.scan import scan
-from moldau.log.segment import (
+from moldau.log.segments.files import FilePool, Trash, remove_file
+from moldau.log.segments.scan import scan
+from moldau.log.segments.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,

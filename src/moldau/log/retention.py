@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from moldau.log.config import LogConfig
-from moldau.log.segment import Segment
+from moldau.log.segments.segment import Segment
 
 _EMPTY = "empty"
 

@@ -6,8 +6,8 @@ import logging
 
 from moldau.log.checkpoint import read_small
 from moldau.log.errors import CorruptFile
-from moldau.log.files import remove_file
 from moldau.log.producers import SUFFIX, ProducerStates
+from moldau.log.segments.files import remove_file
 
 logger = logging.getLogger("moldau.log")
 

@@ -9,10 +9,10 @@ from moldau.log.config import LogConfig
 from moldau.log.ends import Entry
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.errors import StorageError
-from moldau.log.files import FilePool, Trash
 from moldau.log.producers import ProducerStates
 from moldau.log.reader import Reader
-from moldau.log.segment import NEVER, Segment
+from moldau.log.segments.files import FilePool, Trash
+from moldau.log.segments.segment import NEVER, Segment
 from moldau.log.snapshots import Snapshots
 
 

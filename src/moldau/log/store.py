@@ -26,7 +26,6 @@ from moldau.log.config import LogConfig
 from moldau.log.ends import FILE_NAME as ENDS_FILE
 from moldau.log.ends import LogEnds, expect_registration
 from moldau.log.errors import CorruptFile, FolderInUse, LogError, StorageError
-from moldau.log.files import FilePool, Trash, remove_file, replace_file
 from moldau.log.last_life import LastLife, last_life, leave_marker, new_marker, take_marker
 from moldau.log.log import Log
 from moldau.log.properties import (
@@ -37,6 +36,7 @@ from moldau.log.properties import (
     write_properties,
 )
 from moldau.log.recovery import Recovered, create_log, load_log
+from moldau.log.segments.files import FilePool, Trash, remove_file, replace_file
 
 logger = logging.getLogger("moldau.log")
 

@@ -8,10 +8,10 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
-from moldau.client.admin import Admin
+from moldau.client.admin.admin import Admin
 from moldau.client.connection import librdkafka_settings
 from moldau.client.errors import ClientError, words_of
-from moldau.client.producer import Producer
+from moldau.client.producer.producer import Producer
 from moldau.schemas.errors import SchemaError
 from moldau.schemas.records import (
     ConfigKey,

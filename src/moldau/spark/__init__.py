@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moldau.spark.errors import DataLoss, OptionError, ReadStalled, WriteFailed
-from moldau.spark.spark_session import SparkFailed, SparkMissing, session
+from moldau.spark.runtime.session import SparkFailed, SparkMissing, session
 
 if TYPE_CHECKING:
     from moldau.spark.pipeline import Pipeline, PipelineError

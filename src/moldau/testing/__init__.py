@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from moldau.local.ensemble import Ensemble
     from moldau.testing.broker import Broker
     from moldau.testing.cluster import Cluster
-    from moldau.testing.ensemble import Ensemble
 
 __all__ = ["Broker", "Cluster", "Ensemble"]
 
@@ -33,7 +33,7 @@ def __getattr__(name: str) -> object:
 
         return Cluster
     if name == "Ensemble":
-        from moldau.testing.ensemble import Ensemble
+        from moldau.local.ensemble import Ensemble
 
         return Ensemble
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -119,7 +119,7 @@ class Broker:
 
     def create_topic(self, name: str, partitions: int = 1, **configs: SettingValue) -> None:
         """Create a topic; its settings have underscores for dots: `retention_ms=1000`."""
-        from moldau.cluster.assignment import NewTopic
+        from moldau.cluster.decisions.assignment import NewTopic
 
         server = self._server
         if self._thread is None or server is None:

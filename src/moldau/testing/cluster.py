@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from moldau.local.ensemble import Ensemble
+from moldau.local.ports import HOST, free_ports
+from moldau.local.process import STOP_WITHIN_S, BrokerProcess, broker_command
 from moldau.peer.connection import Connection
 from moldau.peer.errors import PeerError, Refused
 from moldau.testing.broker import SettingValue, as_text
-from moldau.testing.ensemble import Ensemble
 from moldau.testing.network import Network
-from moldau.testing.ports import HOST, free_ports
-from moldau.testing.process import STOP_WITHIN_S, BrokerProcess, broker_command
 from moldau.testing.view import View, view_of
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error

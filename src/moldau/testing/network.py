@@ -24,7 +24,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from moldau.testing.ports import HOST
+from moldau.local.ports import HOST
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ from uuid import UUID
 
 import msgspec
 
-from moldau.broker.partition import Partition
+from moldau.broker.partitions.partition import Partition
 from moldau.broker.server import Broker
 from moldau.broker.settings import BrokerSettings
-from moldau.cluster.changes import PartitionsChanged, TopicCreated
-from moldau.cluster.topics import PartitionState, Topic
+from moldau.cluster.state.changes import PartitionsChanged, TopicCreated
+from moldau.cluster.state.topics import PartitionState, Topic
 from moldau.peer.aio import AsyncConnection
 from moldau.peer.fetching import FetchedPartition, FetchQuestion, Wanted
 from moldau.records.batch import batches

@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.replication.asking import Asking, Place
+from moldau.broker.replication.follower.fetch_session import Asking, Place
 from moldau.peer.fetching import Wanted
 
 TOPICS = [UUID(int=1), UUID(int=2)]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.groups import coordinator
-from moldau.broker.groups.loading import load
-from moldau.broker.groups.topic import OFFSETS_TOPIC
+from moldau.broker.coordination.groups import coordinator
+from moldau.broker.coordination.groups.topic import OFFSETS_TOPIC
+from moldau.broker.coordination.loading import load
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.replication.brokers import Brokers, until

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cluster.changes import TopicConfigured
+from moldau.cluster.state.changes import TopicConfigured
 from moldau.log.errors import StorageError
 from moldau.log.flush import Flush
 from tests.broker.replication.brokers import Brokers, until

@@ -8,8 +8,8 @@ import os
 import msgspec
 import pytest
 
-from moldau.broker.replication.feed import Feed, FeedResponse
-from moldau.cluster.changes import BrokerConfigured, PartitionsChanged, TopicDeleted
+from moldau.broker.replication.leader.follower_session import Feed, FeedResponse
+from moldau.cluster.state.changes import BrokerConfigured, PartitionsChanged, TopicDeleted
 from moldau.log.log import Log
 from moldau.log.store import LogStore
 from moldau.records.batch import batches

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from moldau.cluster.changes import TopicConfigured
+from moldau.cluster.state.changes import TopicConfigured
 from moldau.cluster.store import Conflict, StoreError
 from moldau.wire.errors import Error
 from tests.broker.replication.brokers import Brokers, until

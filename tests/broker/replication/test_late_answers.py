@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from moldau.broker.partition import Partition
-from moldau.broker.replication.followed import Followed, Next
-from moldau.cluster.topics import PartitionState
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.replication.follower.followed import Followed, Next
+from moldau.cluster.state.topics import PartitionState
 from moldau.log.config import LogConfig
 from moldau.log.store import LogStore
 from moldau.peer.fetching import FetchedPartition

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
-from moldau.cluster.topics import BrokerInfo
+from moldau.cluster.state.topics import BrokerInfo
 from moldau.peer.fetching import FetchAnswer, FetchQuestion, Wanted
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error

@@ -19,7 +19,7 @@ from moldau.cli.follow.read_back import parse_position, position_header
 from moldau.cli.follow.siblings import rotation_pattern
 from moldau.cli.follow.source import ContentChanged, Piece, Source
 from moldau.cli.follow.state import StateFile
-from moldau.cli.output import Failure
+from moldau.cli.views.output import Failure
 
 
 class Reader:

@@ -18,8 +18,8 @@ from moldau.cli.follow.collector import Collector
 from moldau.cli.follow.followed import Followed
 from moldau.cli.follow.read_back import parse_position
 from moldau.cli.follow.state import State, StateFile
-from moldau.cli.messages import Outgoing
-from moldau.cli.output import Failure
+from moldau.cli.views.messages import Outgoing
+from moldau.cli.views.output import Failure
 
 WITHIN_S = 10.0
 

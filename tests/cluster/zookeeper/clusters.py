@@ -8,8 +8,8 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from moldau.cluster.changes import AnyChange
-from moldau.cluster.topics import BrokerInfo, PartitionState, Topic
+from moldau.cluster.state.changes import AnyChange
+from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 from moldau.cluster.zookeeper import ZooKeeperStore
 
 SESSION_MS = 15_000

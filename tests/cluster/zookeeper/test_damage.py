@@ -8,7 +8,12 @@ import json
 import pytest
 from kazoo.client import KazooClient
 
-from moldau.cluster.changes import BrokerConfigured, PartitionsChanged, TopicCreated, TopicDeleted
+from moldau.cluster.state.changes import (
+    BrokerConfigured,
+    PartitionsChanged,
+    TopicCreated,
+    TopicDeleted,
+)
 from moldau.cluster.store import StoreError
 from tests.cluster.zookeeper.clusters import joined, partition, topic, until
 

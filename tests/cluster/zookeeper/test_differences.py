@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.changes import BrokerJoined, BrokerLeft, TopicCreated
-from moldau.cluster.state import ClusterState, ImpossibleChange
-from moldau.cluster.topics import BrokerInfo, PartitionState, Topic
+from moldau.cluster.state.changes import BrokerJoined, BrokerLeft, TopicCreated
+from moldau.cluster.state.state import ClusterState, ImpossibleChange
+from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 from moldau.cluster.zookeeper.differences import (
     broker_differences,
     config_differences,

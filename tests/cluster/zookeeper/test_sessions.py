@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from kazoo.client import KazooClient
 
-from moldau.cluster.changes import (
+from moldau.cluster.state.changes import (
     BrokerJoined,
     BrokerLeft,
     PartitionsChanged,
@@ -32,7 +32,7 @@ from tests.cluster.zookeeper.proxy import Proxy
 
 BROKER = """
 import asyncio, sys
-from moldau.cluster.topics import BrokerInfo
+from moldau.cluster.state.topics import BrokerInfo
 from moldau.cluster.zookeeper import ZooKeeperStore
 
 async def main():

@@ -8,7 +8,7 @@ import uuid
 import pytest
 from kazoo.client import KazooClient
 
-from moldau.cluster.changes import (
+from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
     BrokerJoined,
@@ -22,8 +22,8 @@ from moldau.cluster.changes import (
     TopicCreated,
     TopicDeleted,
 )
+from moldau.cluster.state.topics import BrokerInfo, Topic
 from moldau.cluster.store import Conflict, MetadataStore, NotController, StoreError
-from moldau.cluster.topics import BrokerInfo, Topic
 from moldau.cluster.zookeeper import ZooKeeperStore, trimming, writes
 from moldau.cluster.zookeeper.writes import Draft
 from tests.cluster.zookeeper.clusters import Member, joined, partition, topic, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from moldau.cluster.changes import (
+from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
     BrokerLeft,
@@ -15,7 +15,7 @@ from moldau.cluster.changes import (
     TopicCreated,
     TopicDeleted,
 )
-from moldau.cluster.state import ClusterState
+from moldau.cluster.state.state import ClusterState
 from moldau.cluster.store import Conflict
 from moldau.cluster.zookeeper.operations import (
     Check,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.topics import BrokerInfo, PartitionState, Topic
+from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 from moldau.cluster.zookeeper import znodes
 from moldau.cluster.zookeeper.znodes import DamagedNode, Holder, Notice
 

@@ -15,7 +15,7 @@ from moldau.spark.formats.avro_types import spark_schema_of
 from moldau.spark.formats.errors import NewFields
 from moldau.spark.formats.newer_schemas import NewerSchemas
 from moldau.spark.formats.source import ValueBatchReader, ValueStreamReader
-from moldau.spark.source_options import SourceOptions
+from moldau.spark.source.options import SourceOptions
 from moldau.testing import Broker
 from tests.spark.topics import fresh_topic, produce
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 WITHIN_S = 120.0
 SOURCE_RUNNER = "python_streaming_source_runner"
-WORKERS = "moldau.spark.worker_daemon pyspark.worker"
+WORKERS = "moldau.spark.runtime.worker_daemon pyspark.worker"
 COPY = """
 [sinks.copy]
 from = "events"

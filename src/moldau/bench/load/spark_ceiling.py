@@ -14,9 +14,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from moldau.bench.frames import one_batch
-from moldau.spark.decode import TARGET_BYTES, Decoder, scan
+from moldau.spark.arrow.decode import TARGET_BYTES, Decoder, scan
 from moldau.spark.names import WITHOUT_HEADERS, spark_schema
-from moldau.spark.worker import settle
+from moldau.spark.runtime.worker import settle
 
 NAME = "moldau-ceiling"
 _BATCH_BYTES = 500_000

@@ -11,13 +11,13 @@ from moldau.bench.tasks import DecodeAlone, ReadAlone, RowFlow
 from moldau.peer.cluster import Cluster
 from moldau.peer.fetch_stream import FetchStream
 from moldau.peer.fetching import FetchedPartition
-from moldau.spark.decode import Decoder
+from moldau.spark.arrow.decode import Decoder
 from moldau.spark.names import WITHOUT_HEADERS
-from moldau.spark.pieces import pieces
-from moldau.spark.plan import look_up
-from moldau.spark.ranges import OffsetRange
-from moldau.spark.reading import read_range
-from moldau.spark.source_options import SourceOptions
+from moldau.spark.source.options import SourceOptions
+from moldau.spark.source.pieces import pieces
+from moldau.spark.source.plan import look_up
+from moldau.spark.source.ranges import OffsetRange
+from moldau.spark.source.reading import read_range
 
 _BATCH_BYTES = 500_000
 # What one fetch brings.

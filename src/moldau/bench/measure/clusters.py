@@ -9,9 +9,9 @@ from importlib.util import find_spec
 
 from moldau.bench.errors import BenchFailed, Unavailable
 from moldau.bench.workbench import Workbench
+from moldau.local.ensemble import NoZooKeeper
+from moldau.local.process import BrokerFailed
 from moldau.testing.cluster import Cluster
-from moldau.testing.ensemble import NoZooKeeper
-from moldau.testing.process import BrokerFailed
 
 SESSION_TIMEOUT_S = 2.0
 _POLL_S = 0.002

@@ -17,8 +17,8 @@ from moldau.bench.offline import fill_keys, open_logs
 from moldau.bench.results import Row, Target, figure, percentile
 from moldau.bench.tasks import PacedRequests, RequestFlow, RoundTrips, SmallRequests
 from moldau.bench.workbench import Workbench
-from moldau.log.compaction import candidate, job_of, swap
-from moldau.log.compaction_job import Job, Outcome
+from moldau.log.compaction.compaction import candidate, job_of, swap
+from moldau.log.compaction.job import Job, Outcome
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
 
@@ -88,7 +88,7 @@ def _seal(log: Log) -> None:
 
 def _run_worker(job: Job) -> tuple[Outcome, float]:
     """What a worker answers, and the most memory that it had, in MiB."""
-    command = [sys.executable, "-m", "moldau.log.compaction_worker"]
+    command = [sys.executable, "-m", "moldau.log.compaction.worker"]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert worker.stdin is not None
     assert worker.stdout is not None

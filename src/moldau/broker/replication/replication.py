@@ -7,16 +7,16 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from moldau.broker.replication.feeds import Feeds
-from moldau.broker.replication.fetcher import Fetcher
-from moldau.broker.replication.isr_changes import IsrChanges
-from moldau.broker.replication.nearest import check_selector
-from moldau.broker.replication.throttle import Throttle
-from moldau.cluster.topics import NO_LEADER
+from moldau.broker.replication.follower.fetcher import Fetcher
+from moldau.broker.replication.follower.throttle import Throttle
+from moldau.broker.replication.leader.follower_sessions import Feeds
+from moldau.broker.replication.leader.isr_changes import IsrChanges
+from moldau.broker.replication.leader.replica_selector import check_selector
+from moldau.cluster.state.topics import NO_LEADER
 from moldau.log.errors import StorageError
 
 if TYPE_CHECKING:
-    from moldau.broker.partition import Partition
+    from moldau.broker.partitions.partition import Partition
     from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.replication")

@@ -12,8 +12,8 @@ from moldau.cli.clients import failure_of
 from moldau.cli.follow.followed import Followed
 from moldau.cli.follow.read_back import FILE_HEADER, POSITION_HEADER, position_header
 from moldau.cli.follow.source import ContentChanged, LineTooLong, Piece, Source
-from moldau.cli.messages import BadLine, HeaderList, Outgoing, Parse
-from moldau.cli.output import Failure
+from moldau.cli.views.messages import BadLine, HeaderList, Outgoing, Parse
+from moldau.cli.views.output import Failure
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

@@ -12,7 +12,7 @@ from moldau.cli.follow.marks import Marks
 from moldau.cli.follow.siblings import open_file, rotations_of, with_inode
 from moldau.cli.follow.source import Arrived, Source, holds_line
 from moldau.cli.follow.state import KnownFile, State, StateFile
-from moldau.cli.output import Failure, show
+from moldau.cli.views.output import Failure, show
 
 if TYPE_CHECKING:
     from moldau.cli.follow.collector import Line

@@ -19,9 +19,9 @@ from moldau.cli.follow.followed import Followed
 from moldau.cli.follow.read_back import partition_ends, read_back
 from moldau.cli.follow.source import Arrived
 from moldau.cli.follow.state import StateFile
-from moldau.cli.messages import HeaderList, Outgoing, Parse
-from moldau.cli.output import Failure, show
 from moldau.cli.stopping import stopping
+from moldau.cli.views.messages import HeaderList, Outgoing, Parse
+from moldau.cli.views.output import Failure, show
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -83,7 +83,7 @@ def _absolute(file: Path) -> Path:
 
 def _partition_count(producer: Any, topic: str) -> int:
     from moldau.client.errors import ClientError
-    from moldau.client.placement import partition_count
+    from moldau.client.producer.placement import partition_count
 
     try:
         return partition_count(producer, topic, REQUEST_TIMEOUT_S)

@@ -19,7 +19,7 @@ from typing import IO
 import msgspec
 
 from moldau.cli.follow.marks import Marks
-from moldau.cli.output import Failure
+from moldau.cli.views.output import Failure
 
 
 class KnownFile(msgspec.Struct):

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from moldau.cluster.changes import AnyChange, BrokerConfigured
+from moldau.cluster.state.changes import AnyChange, BrokerConfigured
 from moldau.cluster.store import Conflict, NotController, StoreError
 from moldau.cluster.zookeeper.differences import topic_differences
 from moldau.cluster.zookeeper.operations import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moldau.cluster.changes import (
+from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
     BrokerJoined,
@@ -15,8 +15,8 @@ from moldau.cluster.changes import (
     TopicCreated,
     TopicDeleted,
 )
-from moldau.cluster.state import ImpossibleChange
-from moldau.cluster.topics import BrokerInfo, Topic
+from moldau.cluster.state.state import ImpossibleChange
+from moldau.cluster.state.topics import BrokerInfo, Topic
 
 
 def topic_differences(old: Topic | None, new: Topic | None) -> list[AnyChange]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from moldau.cluster.topics import BrokerInfo, Topic
+from moldau.cluster.state.topics import BrokerInfo, Topic
 from moldau.cluster.zookeeper.operations import Stat
 from moldau.cluster.zookeeper.session import Session, Watch
 from moldau.cluster.zookeeper.znodes import (

@@ -8,9 +8,10 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from moldau.cluster.changes import AnyChange, ControllerElected, DeletionsSettled
 from moldau.cluster.lease import Lease
-from moldau.cluster.state import ClusterState
+from moldau.cluster.state.changes import AnyChange, ControllerElected, DeletionsSettled
+from moldau.cluster.state.state import ClusterState
+from moldau.cluster.state.topics import BrokerInfo
 from moldau.cluster.store import (
     Conflict,
     FenceListener,
@@ -19,13 +20,11 @@ from moldau.cluster.store import (
     RegistrationListener,
     StoreError,
 )
-from moldau.cluster.topics import BrokerInfo
 from moldau.cluster.zookeeper.commits import Commits, Displaced
 from moldau.cluster.zookeeper.creation import create_cluster
-from moldau.cluster.zookeeper.duties import Duties
+from moldau.cluster.zookeeper.election import NOBODY, Office
 from moldau.cluster.zookeeper.fence import Fence
-from moldau.cluster.zookeeper.membership import Membership, Occupied
-from moldau.cluster.zookeeper.office import NOBODY, Office
+from moldau.cluster.zookeeper.housekeeping import Duties
 from moldau.cluster.zookeeper.operations import (
     Check,
     NoNode,
@@ -34,6 +33,7 @@ from moldau.cluster.zookeeper.operations import (
     Unanswered,
     Unreachable,
 )
+from moldau.cluster.zookeeper.registration import Membership, Occupied
 from moldau.cluster.zookeeper.session import Session
 from moldau.cluster.zookeeper.tree import Tree
 from moldau.cluster.zookeeper.writes import Draft

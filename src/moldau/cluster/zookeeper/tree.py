@@ -7,10 +7,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from moldau.cluster.changes import AnyChange, ClusterCreated, TopicDeleted
-from moldau.cluster.state import ClusterState, ImpossibleChange
+from moldau.cluster.state.changes import AnyChange, ClusterCreated, TopicDeleted
+from moldau.cluster.state.state import ClusterState, ImpossibleChange
+from moldau.cluster.state.topics import BrokerInfo
 from moldau.cluster.store import Listener, StoreError
-from moldau.cluster.topics import BrokerInfo
 from moldau.cluster.zookeeper.differences import (
     broker_differences,
     config_differences,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from moldau.cluster.changes import (
+from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
     DeletionsSettled,
@@ -18,9 +18,9 @@ from moldau.cluster.changes import (
     TopicCreated,
     TopicDeleted,
 )
-from moldau.cluster.state import ClusterState
+from moldau.cluster.state.state import ClusterState
+from moldau.cluster.state.topics import Topic
 from moldau.cluster.store import Conflict, StoreError
-from moldau.cluster.topics import Topic
 from moldau.cluster.zookeeper.operations import (
     Check,
     Create,

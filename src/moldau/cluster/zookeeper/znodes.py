@@ -25,7 +25,7 @@ from uuid import UUID
 
 import msgspec
 
-from moldau.cluster.topics import (
+from moldau.cluster.state.topics import (
     BrokerInfo,
     InvalidTopicName,
     Topic,

@@ -1,6 +1,6 @@
 """What is in a record's value: JSON, Avro, text or bytes, to columns and back.
 
-Records that do not parse are not lost and stop nothing: see `moldau.spark.dead_letters`.
+Records that do not parse are not lost and stop nothing: see `moldau.spark.sink.dead_letters`.
 """
 
 from __future__ import annotations

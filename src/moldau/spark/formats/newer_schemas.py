@@ -18,9 +18,9 @@ from moldau.schemas.header import HEADER_SIZE, unpack_header
 from moldau.schemas.store import TOPIC
 from moldau.spark.formats.errors import NewFields
 from moldau.spark.formats.spec import ValueSpec
-from moldau.spark.java_pattern import java_pattern
-from moldau.spark.ranges import OffsetRange
-from moldau.spark.source_options import SourceOptions
+from moldau.spark.source.java_pattern import java_pattern
+from moldau.spark.source.options import SourceOptions
+from moldau.spark.source.ranges import OffsetRange
 
 _PLACE = (TOPIC, 0)
 _SUFFIX = "-value"
@@ -71,7 +71,7 @@ class NewerSchemas:
         return topic != subject and java_pattern(self._pattern).search(topic) is not None
 
     def _look_through(self, wanted: OffsetRange) -> None:
-        from moldau.spark.reading import read_range
+        from moldau.spark.source.reading import read_range
 
         for batch in read_range(wanted, self._read):
             for row, value in enumerate(batch.column("value").to_pylist()):

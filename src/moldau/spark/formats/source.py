@@ -25,15 +25,15 @@ from pyspark.sql.types import (
 )
 
 from moldau.peer.cluster import Cluster
-from moldau.spark.batch import BatchReader
 from moldau.spark.formats.errors import NewFields
 from moldau.spark.formats.newer_schemas import NewerSchemas
 from moldau.spark.formats.spec import BAD, ValueSpec
 from moldau.spark.names import ORDER_FIELDS, RECORD_ORDER
-from moldau.spark.ranges import OffsetRange
-from moldau.spark.source import MoldauSource
-from moldau.spark.source_options import SourceOptions
-from moldau.spark.stream import StreamReader
+from moldau.spark.source.batch import BatchReader
+from moldau.spark.source.options import SourceOptions
+from moldau.spark.source.ranges import OffsetRange
+from moldau.spark.source.source import MoldauSource
+from moldau.spark.source.stream import StreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +150,7 @@ def parsed(
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from moldau.spark.dead_letters import DeadLetters
+    from moldau.spark.sink.dead_letters import DeadLetters
 
     schema = to_arrow_schema(columns_of(spec), timezone="UTC")
     decoder = decoder_of(spec)

@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from moldau.spark.spark_session import SparkMissing
+from moldau.spark.runtime.session import SparkMissing
 
 if TYPE_CHECKING:
     from moldau.spark.lake.errors import LakeError, OffsetConflict, SchemaConflict

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from moldau.spark.lake.errors import LakeError
-from moldau.spark.progress import is_topic
+from moldau.spark.source.progress import is_topic
 
 # Where a query's first batch begins, Spark does not write down.
 UNKNOWN = -1

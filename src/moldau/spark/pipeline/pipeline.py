@@ -96,7 +96,7 @@ class Pipeline:
 
         With `once` the queries end when they have read what there is now.
         """
-        from moldau.spark.spark_session import session
+        from moldau.spark.runtime.session import session
 
         spark = spark or session(self.settings.name, master=self.master, config=self._config())
         return self._start(spark, once)
@@ -159,7 +159,7 @@ class Pipeline:
     @contextmanager
     def session(self, given: SparkSession | None = None) -> Iterator[SparkSession]:
         """The session that is given, or there, or else one made for this and then stopped."""
-        from moldau.spark.spark_session import session
+        from moldau.spark.runtime.session import session
 
         found = given or _active_session()
         used = found or session(self.settings.name, master=self.master, config=self._config())

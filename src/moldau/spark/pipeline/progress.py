@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from moldau.spark.pipeline.sources import observation
-from moldau.spark.progress import Progress as Offsets
+from moldau.spark.source.progress import Progress as Offsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from moldau.schemas import SchemaStore
     from moldau.spark.lake import DeltaSink, Offsets
-    from moldau.spark.sink_options import SinkOptions
+    from moldau.spark.sink.options import SinkOptions
 
 # Beside a folder of Parquet files: the windows that were open when a bounded run ended.
 OPEN_WINDOWS = "-open"
@@ -60,7 +60,7 @@ def send_records(
     """What a task does for a topic: everything is acknowledged at its end."""
     import pyarrow as pa
 
-    from moldau.spark.sink import write_records
+    from moldau.spark.sink.sink import write_records
 
     written = write_records(options, batches)
     yield pa.RecordBatch.from_pydict({"records": pa.array([written.records], pa.int64())})
@@ -222,7 +222,7 @@ class Writer:
 
     def _send(self, batch: DataFrame, sink: TopicSink) -> None:
         from moldau.spark.lake.tasks import map_in_arrow
-        from moldau.spark.sink_options import SinkOptions
+        from moldau.spark.sink.options import SinkOptions
 
         options = SinkOptions.parse(self._topic_options(sink), batch.schema)
         sent = map_in_arrow(batch, partial(send_records, options), "records bigint").collect()

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from moldau.peer.cluster import EARLIEST, Cluster
 from moldau.peer.errors import PeerError
 from moldau.peer.view import parse_bootstrap
-from moldau.spark.java_pattern import PatternError, java_pattern
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
 from moldau.spark.pipeline.file import PipelineFile
 from moldau.spark.pipeline.settings import TopicSink
+from moldau.spark.source.java_pattern import PatternError, java_pattern
 
 DEAD_LETTERS_SUFFIX = "-dead-letters"
 
@@ -79,7 +79,7 @@ def require_topics(file: PipelineFile, more: str | None = None) -> None:
 
     PipelineError for those to be read, and when no broker answers.
     """
-    from moldau.client.admin import Admin
+    from moldau.client.admin.admin import Admin
     from moldau.client.errors import ClientError
 
     problems, missing = topic_problems(file)

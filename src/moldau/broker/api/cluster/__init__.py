@@ -1,0 +1,1 @@
+"""APIs about the cluster: its brokers, leaders, replicas, and what they speak."""

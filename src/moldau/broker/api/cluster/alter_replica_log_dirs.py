@@ -1,0 +1,50 @@
+"""AlterReplicaLogDirs: a move between the log folders of a broker, which here has one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.partitions.refusals import absent
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+# Kafka's folder of a copy under way is named after topic and partition, with so much behind them,
+# and must be a legal file name.
+_LONGEST_FOLDER = 255
+_FUTURE_SUFFIX = len("." + "0" * 32 + "-future")
+
+
+@handles(Api.ALTER_REPLICA_LOG_DIRS)
+def alter_replica_log_dirs(broker: Broker, request: Request) -> Answer:
+    """Nothing to do for the folder where everything is; an error for any other."""
+    wanted = {
+        (topic.name, index): folder.path
+        for folder in request.body.dirs
+        for topic in folder.topics
+        for index in topic.partitions
+    }
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (name, index), path in wanted.items():
+        error = _outcome(broker, name, index, path)
+        topics.setdefault(name, []).append({"partition_index": index, "error_code": error})
+    return {
+        "results": [
+            {"topic_name": name, "partitions": partitions} for name, partitions in topics.items()
+        ]
+    }
+
+
+def _outcome(broker: Broker, name: str, index: int, path: str) -> Error:
+    if len(f"{name}-{index}") + _FUTURE_SUFFIX > _LONGEST_FOLDER:
+        return Error.INVALID_TOPIC_EXCEPTION
+    if path != str(broker.settings.folder.absolute()):
+        return Error.LOG_DIR_NOT_FOUND
+    if (name, index) in broker.partitions:
+        return Error.NONE
+    error, _ = absent(broker, name, index)
+    # Kafka keeps the code of old for a partition that others have.
+    return Error.REPLICA_NOT_AVAILABLE if error is Error.NOT_LEADER_OR_FOLLOWER else error

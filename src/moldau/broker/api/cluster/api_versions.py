@@ -1,0 +1,98 @@
+"""ApiVersions: what this broker speaks. The first question of every client.
+
+Written by hand, like the hot APIs, because it must be answered before kio's schemas are loaded and
+also for versions that nobody knows yet.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from struct import Struct, error
+from typing import TYPE_CHECKING
+
+from moldau.broker.api.registry import HANDLERS
+from moldau.cluster.decisions.elections import knows_elr
+from moldau.wire.apis import VERSIONS, Api
+from moldau.wire.errors import Error
+from moldau.wire.headers import RequestHeader
+from moldau.wire.primitives import (
+    INT16,
+    INT64,
+    MalformedRequest,
+    count,
+    read_string,
+    skip_tags,
+    string,
+    uvarint,
+)
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+_ENTRY = Struct(">hhh")
+_LEVELS = Struct(">hh")
+_FIRST_WITH_NAMES = 3
+# KIP-1022: clients of earlier versions fail on a feature that can be off.
+_FIRST_WITH_FEATURES_FROM_0 = 4
+_ELR_FEATURE = "eligible.leader.replicas.version"
+_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+
+
+def answer(broker: Broker, header: RequestHeader, frame: memoryview) -> bytes:
+    """The body of the response to an ApiVersions request of any version."""
+    if not VERSIONS[Api.API_VERSIONS].first <= header.version <= VERSIONS[Api.API_VERSIONS].last:
+        # KIP-511: a v0 body with our own range; the client asks again with a version that we know.
+        only = _ENTRY.pack(Api.API_VERSIONS, *VERSIONS[Api.API_VERSIONS][:2])
+        return INT16.pack(Error.UNSUPPORTED_VERSION) + count(1, False) + only
+    if header.version >= _FIRST_WITH_NAMES and not _is_named(frame, header.body):
+        return INT16.pack(Error.INVALID_REQUEST) + count(0, True) + bytes(5)
+    return _encode(header.version, knows_elr(broker.state))
+
+
+def _is_named(frame: memoryview, position: int) -> bool:
+    """Whether the client gives its software's name and version in KIP-511's letters."""
+    try:
+        name, position = read_string(frame, position, True)
+        number, position = read_string(frame, position, True)
+        skip_tags(frame, position)
+    except (error, IndexError):
+        raise MalformedRequest("the request ends before the client's name and version") from None
+    if name is None or number is None:
+        raise MalformedRequest("the client's name or version is null")
+    return bool(_NAME.fullmatch(name) and _NAME.fullmatch(number))
+
+
+@cache
+def _encode(version: int, keeps_elr: bool) -> bytes:
+    compact = version >= _FIRST_WITH_NAMES
+    ranges = served_versions()
+    body = INT16.pack(Error.NONE) + count(len(ranges), compact)
+    for api, (first, last) in sorted(ranges.items()):
+        body += _ENTRY.pack(api, first, last) + (b"\x00" if compact else b"")
+    if version >= 1:
+        body += bytes(4)
+    return body + (_features(version, keeps_elr) if compact else b"")
+
+
+def _features(version: int, keeps_elr: bool) -> bytes:
+    """The tagged fields: the features that are supported, an epoch, and the finalized ones."""
+    name = string(_ELR_FEATURE, True)
+    tags = []
+    if version >= _FIRST_WITH_FEATURES_FROM_0:
+        tags.append((0, count(1, True) + name + _LEVELS.pack(0, 1) + b"\x00"))
+    # It goes up, as an epoch must, with the one change that there can be.
+    tags.append((1, INT64.pack(int(keeps_elr))))
+    if keeps_elr:
+        tags.append((2, count(1, True) + name + _LEVELS.pack(1, 1) + b"\x00"))
+    encoded = [uvarint(tag) + uvarint(len(value)) + value for tag, value in tags]
+    return uvarint(len(tags)) + b"".join(encoded)
+
+
+def served_versions() -> dict[int, tuple[int, int]]:
+    """The APIs that this broker answers, with the first and last version of each."""
+    served = {Api.PRODUCE, Api.FETCH, Api.API_VERSIONS, *(Api(key) for key in HANDLERS)}
+    ranges = {int(api): (VERSIONS[api].first, VERSIONS[api].last) for api in served}
+    # KAFKA-18659: librdkafka before 2.11 compresses only for brokers that know Produce v0.
+    ranges[Api.PRODUCE] = (0, VERSIONS[Api.PRODUCE].last)
+    return ranges

@@ -1,0 +1,51 @@
+"""DescribeCluster: the brokers, and which of them is the controller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api.cluster.metadata import CLUSTER_OPERATIONS
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+# Who is asked about (KIP-919).
+BROKERS = 1
+CONTROLLERS = 2
+
+
+@handles(Api.DESCRIBE_CLUSTER)
+def describe_cluster(broker: Broker, request: Request) -> Answer:
+    """The brokers under the addresses that this client can reach them by."""
+    body = request.body
+    endpoint_type = getattr(body, "endpoint_type", BROKERS)
+    if endpoint_type == CONTROLLERS:
+        return {
+            "error_code": Error.MISMATCHED_ENDPOINT_TYPE,
+            "error_message": "this is a broker: it has no controllers' addresses to tell",
+        }
+    if endpoint_type != BROKERS:
+        return {
+            "error_code": Error.UNSUPPORTED_ENDPOINT_TYPE,
+            "error_message": f"Unsupported endpoint type {endpoint_type}",
+        }
+    brokers = broker.describe_brokers(request.local_host, request.local_port)
+    answer: dict[str, Any] = {
+        "cluster_id": broker.state.cluster_id,
+        "controller_id": broker.state.controller_id,
+        "brokers": [
+            {
+                "broker_id": each["node_id"],
+                "host": each["host"],
+                "port": each["port"],
+                "rack": each["rack"],
+            }
+            for each in brokers
+        ],
+    }
+    if body.include_cluster_authorized_operations:
+        answer["cluster_authorized_operations"] = CLUSTER_OPERATIONS
+    return answer

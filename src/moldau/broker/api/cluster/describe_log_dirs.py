@@ -1,0 +1,58 @@
+"""DescribeLogDirs: how much of the disk each partition takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.partitions.partition import Partition
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+
+@handles(Api.DESCRIBE_LOG_DIRS)
+def describe_log_dirs(broker: Broker, request: Request) -> Answer:
+    """The one data folder, with the partitions that were asked for and are here."""
+    folder = broker.settings.folder.absolute()
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return {"results": [{"error_code": Error.KAFKA_STORAGE_ERROR, "log_dir": str(folder)}]}
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for partition in _wanted(broker, request.body.topics):
+        topics.setdefault(partition.topic, []).append(_described(partition))
+    return {
+        "results": [
+            {
+                "log_dir": str(folder),
+                "topics": [
+                    {"name": name, "partitions": partitions} for name, partitions in topics.items()
+                ],
+                "total_bytes": disk.f_blocks * disk.f_frsize,
+                "usable_bytes": disk.f_bavail * disk.f_frsize,
+            }
+        ]
+    }
+
+
+def _wanted(broker: Broker, topics: Any) -> Iterable[Partition]:
+    if topics is None:
+        return broker.partitions.values()
+    keys = {(topic.topic, index) for topic in topics for index in topic.partitions}
+    return [broker.partitions[key] for key in sorted(keys) if key in broker.partitions]
+
+
+def _described(partition: Partition) -> dict[str, Any]:
+    log = partition.log
+    return {
+        "partition_index": partition.index,
+        "partition_size": log.size,
+        # By how much this replica is behind what consumers may see.
+        "offset_lag": max(log.high_watermark - log.log_end, 0),
+        "is_future_key": False,
+    }

@@ -1,0 +1,23 @@
+"""DescribeQuorum: the voters of a KRaft cluster, which this is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+
+@handles(Api.DESCRIBE_QUORUM)
+def describe_quorum(broker: Broker, request: Request) -> Answer:
+    """Refuse as Kafka's clients expect of a cluster over ZooKeeper, and say what to ask instead."""
+    where = "in ZooKeeper" if broker.settings.zookeeper_connect else "in this broker's data folder"
+    return {
+        "error_code": Error.UNSUPPORTED_VERSION,
+        "error_message": f"This cluster keeps its metadata {where}: there is no KRaft quorum. "
+        "DescribeCluster names its brokers and its controller.",
+    }

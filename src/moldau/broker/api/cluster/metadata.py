@@ -1,0 +1,214 @@
+"""Metadata: which brokers there are, and who leads what."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.cluster.decisions.assignment import NewTopic
+from moldau.cluster.errors import ClusterError
+from moldau.cluster.state.topics import (
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    InvalidTopicName,
+    PartitionState,
+    Topic,
+    check_topic_name,
+)
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+from moldau.wire.messages import encode_response
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+# What everybody may do, as Kafka's bit fields say it where no authorizer is set: bit n stands for
+# the operation of that number.
+TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+
+# Version, the local address that it came in by, body
+Question = tuple[int, str, int, bytes]
+
+_NO_ID = UUID(int=0)
+_MOST_CACHED_BYTES = 16 << 20
+_ENTRY_BYTES = 512
+# By one request, since creating holds up everybody else; the client asks again for the others.
+_MOST_CREATED = 1000
+# Before that, requests had room for ids, but answers none for topics without a name.
+_FIRST_BY_ID = 12
+
+
+class MetadataCache:
+    """Encoded answers by request, good for as long as the cluster's state stays the same."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._answers: dict[Question, bytes] = {}
+        self._bytes = 0
+
+    def get(self, version: int, key: Question) -> bytes | None:
+        if version != self._version:
+            self._version = version
+            self.clear()
+        return self._answers.get(key)
+
+    def clear(self) -> None:
+        """Forget all answers, since something else changed than the state."""
+        self._answers.clear()
+        self._bytes = 0
+
+    def put(self, version: int, key: Question, answer: bytes) -> None:
+        if version == self._version:
+            self._bytes += _ENTRY_BYTES + len(key[3]) + len(answer)
+            if self._bytes <= _MOST_CACHED_BYTES:
+                self._answers[key] = answer
+
+
+@handles(Api.METADATA)
+def metadata(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
+    """Answers from the cache, from the state, or after creating the topics that are missing."""
+    key = (request.version, request.local_host, request.local_port, request.raw)
+    answer = broker.metadata_cache.get(broker.state.version, key)
+    if answer is not None:
+        return answer
+    if request.version < _FIRST_BY_ID and _names_ids(request):
+        return _refuse_ids(request)
+    missing = _to_create(broker, request)
+    if missing:
+        return _create_and_answer(broker, request, missing)
+    answer = encode_response(request.api, request.version, _describe(broker, request, {}))
+    broker.metadata_cache.put(broker.state.version, key, answer)
+    return answer
+
+
+async def _create_and_answer(broker: Broker, request: Request, missing: list[str]) -> Answer:
+    results = await broker.controller.ensure_topics([NewTopic(name) for name in missing])
+    await broker.replicas.caught_up()
+    refused = {
+        name: result
+        for name, result in zip(missing, results, strict=True)
+        if isinstance(result, ClusterError)
+    }
+    return _describe(broker, request, refused)
+
+
+def _to_create(broker: Broker, request: Request) -> list[str]:
+    allowed = getattr(request.body, "allow_auto_topic_creation", True)
+    if not allowed or not broker.settings.auto_create_topics_enable or _wants_all(request):
+        return []
+    names = (topic.name for topic in request.body.topics)
+    known = broker.state.topics
+    missing = [
+        name
+        for name in names
+        # A coordinator creates its topic itself, with the settings that it needs.
+        if name and name not in known and name not in INTERNAL_TOPICS and _is_legal(name)
+    ]
+    return missing[:_MOST_CREATED]
+
+
+def _is_legal(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return False
+    return True
+
+
+def _wants_all(request: Request) -> bool:
+    topics = request.body.topics
+    # In v0 there is no null array; an empty one asked for everything.
+    return topics is None or (request.version == 0 and not topics)
+
+
+def _names_ids(request: Request) -> bool:
+    return any(
+        topic.name is None or getattr(topic, "topic_id", None) not in (None, _NO_ID)
+        for topic in request.body.topics or ()
+    )
+
+
+def _refuse_ids(request: Request) -> Answer:
+    topics = [
+        {"error_code": Error.INVALID_REQUEST, "name": each.name or "", "topic_id": each.topic_id}
+        for each in request.body.topics
+    ]
+    return {"brokers": (), "cluster_id": None, "controller_id": -1, "topics": topics}
+
+
+def _describe(broker: Broker, request: Request, refused: dict[str, ClusterError]) -> dict[str, Any]:
+    body = request.body
+    operations = getattr(body, "include_topic_authorized_operations", False)
+    if _wants_all(request):
+        topics = [_topic(broker, topic, operations) for topic in broker.state.topics.values()]
+    else:
+        found = [_wanted_topic(broker, wanted, operations, refused) for wanted in body.topics]
+        # However often, and by name or by id, a topic is answered once.
+        topics = list({(each["name"], each.get("topic_id")): each for each in found}.values())
+    answer: dict[str, Any] = {
+        "brokers": broker.describe_brokers(
+            request.local_host, request.local_port, with_departed=bool(body.topics)
+        ),
+        "cluster_id": broker.state.cluster_id,
+        "controller_id": broker.state.controller_id,
+        "topics": topics,
+    }
+    if getattr(body, "include_cluster_authorized_operations", False):
+        answer["cluster_authorized_operations"] = CLUSTER_OPERATIONS
+    return answer
+
+
+def _wanted_topic(
+    broker: Broker, wanted: Any, operations: bool, refused: dict[str, ClusterError]
+) -> dict[str, Any]:
+    name, topic_id = wanted.name, getattr(wanted, "topic_id", None)
+    if topic_id is not None and topic_id != _NO_ID:
+        found = broker.state.topics_by_id.get(topic_id)
+        if found is None:
+            return {"error_code": Error.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
+        return _topic(broker, found, operations)
+    name = name or ""
+    found = broker.state.topics.get(name)
+    if found is not None:
+        return _topic(broker, found, operations)
+    if name in refused:
+        code = refused[name].error
+    else:
+        code = (
+            Error.UNKNOWN_TOPIC_OR_PARTITION if _is_legal(name) else Error.INVALID_TOPIC_EXCEPTION
+        )
+    answer = {"error_code": code, "name": name, "is_internal": name in INTERNAL_TOPICS}
+    if operations:
+        answer["topic_authorized_operations"] = TOPIC_OPERATIONS
+    return answer
+
+
+def _topic(broker: Broker, topic: Topic, operations: bool) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "name": topic.name,
+        "topic_id": topic.id,
+        "is_internal": topic.name in INTERNAL_TOPICS,
+        "partitions": [
+            _partition(broker, index, state) for index, state in enumerate(topic.partitions)
+        ],
+    }
+    if operations:
+        answer["topic_authorized_operations"] = TOPIC_OPERATIONS
+    return answer
+
+
+def _partition(broker: Broker, index: int, state: PartitionState) -> dict[str, Any]:
+    brokers = broker.state.brokers
+    is_led = state.leader in brokers
+    return {
+        "error_code": Error.NONE if is_led else Error.LEADER_NOT_AVAILABLE,
+        "partition_index": index,
+        "leader_id": state.leader if is_led else NO_LEADER,
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": state.replicas,
+        "isr_nodes": state.isr,
+        "offline_replicas": [each for each in state.replicas if each not in brokers],
+    }

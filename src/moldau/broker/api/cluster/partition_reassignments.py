@@ -1,0 +1,81 @@
+"""AlterPartitionReassignments and ListPartitionReassignments: partitions on the move (KIP-455)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.cluster.decisions.partitions import Move
+from moldau.cluster.errors import ClusterError
+from moldau.cluster.state.topics import PartitionState
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+
+def _refuse(request: Request, error: ClusterError) -> Answer:
+    return {"error_code": error.error, "error_message": error.message}
+
+
+@handles(Api.ALTER_PARTITION_REASSIGNMENTS, at_controller=_refuse)
+async def alter_partition_reassignments(broker: Broker, request: Request) -> Answer:
+    """Begins to move each partition, or takes its move back; answered before it has arrived."""
+    body = request.body
+    if not body.topics:
+        # Null otherwise; Kafka's controller is not even asked here.
+        return {"error_message": "", "responses": ()}
+    may_resize = getattr(body, "allow_replication_factor_change", True)
+    moves = [
+        Move(topic.name, each.partition_index, None if each.replicas is None else (*each.replicas,))
+        for topic in body.topics
+        for each in topic.partitions
+    ]
+    try:
+        outcomes = await broker.controller.reassign(moves, may_resize=may_resize)
+    except ClusterError as error:
+        return _refuse(request, error)
+    return {
+        "allow_replication_factor_change": may_resize,
+        "responses": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _result(each.partition_index, outcomes[topic.name, each.partition_index])
+                    for each in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ],
+    }
+
+
+def _result(index: int, error: ClusterError | None) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "error_code": Error.NONE if error is None else error.error,
+        "error_message": None if error is None else error.message,
+    }
+
+
+@handles(Api.LIST_PARTITION_REASSIGNMENTS, at_controller=_refuse)
+def list_partition_reassignments(broker: Broker, request: Request) -> Answer:
+    """The partitions that are moving; topics that are not, or are not known, are left out."""
+    topics = request.body.topics
+    wanted = None if topics is None else {topic.name: topic.partition_indexes for topic in topics}
+    return {
+        "topics": [
+            {"name": name, "partitions": [_moving(*each) for each in partitions.items()]}
+            for name, partitions in broker.controller.reassignments(wanted).items()
+        ]
+    }
+
+
+def _moving(index: int, partition: PartitionState) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "replicas": partition.replicas,
+        "adding_replicas": partition.adding,
+        "removing_replicas": partition.removing,
+    }

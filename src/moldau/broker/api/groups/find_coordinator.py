@@ -1,0 +1,71 @@
+"""FindCoordinator: which broker coordinates a group."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.coordination.groups.topic import OFFSETS_TOPIC
+from moldau.cluster.errors import ClusterError
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+GROUP = 0
+TRANSACTION = 1
+
+_SEVERAL_KEYS = 4
+_NOWHERE = {"node_id": -1, "host": "", "port": -1}
+
+
+@handles(Api.FIND_COORDINATOR)
+def find_coordinator(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
+    """One key, or since v4 several; the first ever asked for creates `__consumer_offsets`."""
+    if _key_type(request) == GROUP and OFFSETS_TOPIC not in broker.state.topics:
+        return _create_and_answer(broker, request)
+    return _answer(broker, request, None)
+
+
+async def _create_and_answer(broker: Broker, request: Request) -> Answer:
+    return _answer(broker, request, await broker.groups.ensure_topic())
+
+
+def _key_type(request: Request) -> int:
+    return int(getattr(request.body, "key_type", GROUP))
+
+
+def _answer(broker: Broker, request: Request, refusal: ClusterError | None) -> Answer:
+    if request.version < _SEVERAL_KEYS:
+        return _coordinator(broker, request, request.body.key, refusal)
+    return {
+        "coordinators": [
+            {"key": key, **_coordinator(broker, request, key, refusal)}
+            for key in request.body.coordinator_keys
+        ]
+    }
+
+
+def _coordinator(
+    broker: Broker, request: Request, key: str, refusal: ClusterError | None
+) -> dict[str, Any]:
+    key_type = _key_type(request)
+    if key_type == TRANSACTION:
+        return _refused(Error.COORDINATOR_NOT_AVAILABLE, "This broker has no transactions.")
+    if key_type != GROUP:
+        return _refused(Error.INVALID_REQUEST, f"There are no keys of type {key_type}.")
+    if refusal is not None:
+        return _refused(Error.COORDINATOR_NOT_AVAILABLE, refusal.message)
+    state = broker.state.partition(OFFSETS_TOPIC, broker.groups.partition_of(key))
+    leader = -1 if state is None or state.leader not in broker.state.brokers else state.leader
+    for node in broker.describe_brokers(request.local_host, request.local_port):
+        if node["node_id"] == leader:
+            found = {"node_id": leader, "host": node["host"], "port": node["port"]}
+            return found | {"error_message": "NONE" if request.version < _SEVERAL_KEYS else ""}
+    return _refused(Error.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+
+
+def _refused(error: Error, message: str) -> dict[str, Any]:
+    return {"error_code": error, "error_message": message, **_NOWHERE}

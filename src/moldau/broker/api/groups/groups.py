@@ -1,0 +1,105 @@
+"""DescribeGroups, ListGroups and DeleteGroups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.coordination.groups.classic import Group, State
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+# What everybody may do with a group, as Kafka's bit field says it: read, delete, describe, and
+# describe and alter its settings.
+GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
+
+# The only kind of group here, by Kafka's name.
+_CLASSIC = "classic"
+# The version since which a group that is not there is an error (KIP-1043).
+_UNKNOWN_GROUP = 6
+
+
+@handles(Api.DESCRIBE_GROUPS)
+def describe_groups(broker: Broker, request: Request) -> Answer:
+    """Each group with its members; one that is not there is dead."""
+    operations = getattr(request.body, "include_authorized_operations", False)
+    groups = []
+    for group_id in request.body.groups:
+        answer = _describe(broker, group_id, request.version)
+        if operations and not answer.get("error_code"):
+            answer["authorized_operations"] = GROUP_OPERATIONS
+        groups.append(answer)
+    return {"groups": groups}
+
+
+def _describe(broker: Broker, group_id: str, version: int) -> dict[str, Any]:
+    held = broker.groups.find(group_id)
+    if not isinstance(held, Error):
+        return _described(held.group)
+    answer: dict[str, Any] = {"group_id": group_id, "group_state": "", "members": ()}
+    if held is not Error.GROUP_ID_NOT_FOUND:
+        return answer | {"error_code": held}
+    answer["group_state"] = State.DEAD.value
+    if version >= _UNKNOWN_GROUP:
+        answer |= {"error_code": held, "error_message": f"Group {group_id} not found."}
+    return answer
+
+
+def _described(group: Group) -> dict[str, Any]:
+    is_stable = group.state is State.STABLE
+    protocol = (group.protocol or "") if is_stable else ""
+    return {
+        "group_id": group.id,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": protocol,
+        "members": [
+            {
+                "member_id": member.id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata(protocol) if is_stable else b"",
+                "member_assignment": member.assignment,
+            }
+            for member in group.members.values()
+        ],
+    }
+
+
+@handles(Api.LIST_GROUPS)
+def list_groups(broker: Broker, request: Request) -> Answer:
+    """The groups of this broker, in the states (v4) and of the types (v5) that are asked for."""
+    found = broker.groups.list_groups()
+    if isinstance(found, Error):
+        return {"error_code": found, "groups": ()}
+    states = {state.lower() for state in getattr(request.body, "states_filter", ())}
+    types = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
+    groups = [
+        {
+            "group_id": held.group.id,
+            "protocol_type": held.group.protocol_type or "",
+            "group_state": held.group.state.value,
+            "group_type": _CLASSIC,
+        }
+        for held in found
+        if (not states or held.group.state.value.lower() in states)
+        and (not types or _CLASSIC in types)
+    ]
+    return {"groups": groups}
+
+
+@handles(Api.DELETE_GROUPS)
+async def delete_groups(broker: Broker, request: Request) -> Answer:
+    """Deletes groups that have no members."""
+    wanted = dict.fromkeys(request.body.groups_names)
+    answers = {group_id: broker.groups.delete_group(group_id) for group_id in wanted}
+    return {
+        "results": [
+            {"group_id": group_id, "error_code": await answer}
+            for group_id, answer in answers.items()
+        ]
+    }

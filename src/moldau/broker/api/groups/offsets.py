@@ -1,0 +1,232 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api.groups.group_membership import when_done
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.coordination.groups.classic import State
+from moldau.broker.coordination.groups.offsets import Offsets, TopicPartition
+from moldau.broker.coordination.groups.records import CommittedOffset
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+from moldau.wire.messages import milliseconds
+from moldau.wire.primitives import TopicKey
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+# The versions since which topics go by their ids, and groups that are unknown are called so.
+_TOPIC_IDS = 10
+_UNKNOWN_GROUP = 9
+# Since which OffsetFetch has an error of its own, and asks for several groups.
+_GROUP_ERROR = 2
+_SEVERAL_GROUPS = 8
+
+_NOTHING = Offsets()
+
+
+@handles(Api.OFFSET_COMMIT)
+def offset_commit(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
+    """Answered once the offsets are on every in-sync replica."""
+    body = request.body
+    now_ms = broker.now_ms()
+    expires_at = -1
+    if request.version <= 4 and milliseconds(body.retention_time) != -1:
+        expires_at = now_ms + milliseconds(body.retention_time)
+    committed: dict[TopicPartition, CommittedOffset] = {}
+    refused: dict[tuple[TopicKey, int], Error] = {}
+    for topic in body.topics:
+        key, name = _topic(broker, request, topic)
+        for each in topic.partitions:
+            index = each.partition_index
+            metadata = each.committed_metadata or ""
+            error = _check(broker, key, name, index, metadata)
+            if error:
+                refused[key, index] = error
+            else:
+                epoch = getattr(each, "committed_leader_epoch", -1)
+                committed[name, index] = CommittedOffset(
+                    each.committed_offset, epoch, metadata, now_ms, expires_at
+                )
+
+    def tell(error: Error) -> Answer:
+        if error is Error.GROUP_ID_NOT_FOUND and request.version < _UNKNOWN_GROUP:
+            error = Error.ILLEGAL_GENERATION
+        topics = []
+        for topic in body.topics:
+            key, _ = _topic(broker, request, topic)
+            partitions = [
+                {
+                    "partition_index": each.partition_index,
+                    "error_code": refused.get((key, each.partition_index), error),
+                }
+                for each in topic.partitions
+            ]
+            if partitions:
+                topics.append({**_named(key), "partitions": partitions})
+        return {"topics": topics}
+
+    if refused and not committed:
+        return tell(Error.NONE)
+    answer = broker.groups.commit(
+        body.group_id,
+        body.member_id,
+        getattr(body, "group_instance_id", None),
+        body.generation_id_or_member_epoch,
+        committed,
+    )
+    return when_done(answer, tell)
+
+
+def _topic(broker: Broker, request: Request, topic: Any) -> tuple[TopicKey, str]:
+    """What the request calls a topic, and its name; no name for an id that is unknown."""
+    if request.version < _TOPIC_IDS:
+        return topic.name, topic.name
+    return topic.topic_id, broker.topic_name(topic.topic_id)
+
+
+def _named(key: TopicKey) -> dict[str, Any]:
+    return {"name": key} if isinstance(key, str) else {"topic_id": key}
+
+
+def _check(broker: Broker, key: TopicKey, name: str, index: int, metadata: str) -> Error:
+    if not name and not isinstance(key, str):
+        return Error.UNKNOWN_TOPIC_ID
+    if broker.state.partition(name, index) is None:
+        return Error.UNKNOWN_TOPIC_OR_PARTITION
+    if len(metadata.encode()) > broker.settings.offset_metadata_max_bytes:
+        return Error.OFFSET_METADATA_TOO_LARGE
+    return Error.NONE
+
+
+@handles(Api.OFFSET_FETCH)
+def offset_fetch(broker: Broker, request: Request) -> Answer:
+    """What groups have committed; -1 where they have not."""
+    body, version = request.body, request.version
+    stable = getattr(body, "require_stable", False)
+    if version >= _SEVERAL_GROUPS:
+        groups = []
+        for wanted in body.groups:
+            error, topics = _fetch(broker, request, wanted.group_id, wanted.topics, stable)
+            groups.append({"group_id": wanted.group_id, "error_code": error, "topics": topics})
+        return {"groups": groups}
+    error, topics = _fetch(broker, request, body.group_id, body.topics, stable)
+    if version < _GROUP_ERROR and error:
+        topics = [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {**_fetched(index, None), "error_code": error}
+                    for index in topic.partition_indexes
+                ],
+            }
+            for topic in body.topics
+        ]
+    return {"error_code": error, "topics": topics}
+
+
+def _fetch(
+    broker: Broker, request: Request, group_id: str, wanted: Iterable[Any] | None, stable: bool
+) -> tuple[Error, list[dict[str, Any]]]:
+    held = broker.groups.find(group_id)
+    if held is Error.GROUP_ID_NOT_FOUND:
+        offsets = _NOTHING
+    elif isinstance(held, Error):
+        return held, []
+    else:
+        offsets = held.offsets
+    if wanted is None:
+        return Error.NONE, _fetch_all(broker, request, offsets, stable)
+    topics = []
+    for topic in wanted:
+        key, name = _topic(broker, request, topic)
+        if not name and not isinstance(key, str):
+            partitions = [
+                {**_fetched(index, None), "error_code": Error.UNKNOWN_TOPIC_ID}
+                for index in topic.partition_indexes
+            ]
+        else:
+            partitions = [
+                _fetch_one(offsets, name, index, stable) for index in topic.partition_indexes
+            ]
+        topics.append({**_named(key), "partitions": partitions})
+    return Error.NONE, topics
+
+
+def _fetch_all(
+    broker: Broker, request: Request, offsets: Offsets, stable: bool
+) -> list[dict[str, Any]]:
+    topics = []
+    for name, committed in offsets.by_topic.items():
+        key: TopicKey = name
+        if request.version >= _TOPIC_IDS:
+            known = broker.state.topics.get(name)
+            if known is None:
+                continue
+            key = known.id
+        partitions = [_fetch_one(offsets, name, index, stable) for index in committed]
+        topics.append({**_named(key), "partitions": partitions})
+    return topics
+
+
+def _fetch_one(offsets: Offsets, topic: str, index: int, stable: bool) -> dict[str, Any]:
+    if stable and offsets.is_unstable(topic, index):
+        return {**_fetched(index, None), "error_code": Error.UNSTABLE_OFFSET_COMMIT}
+    return _fetched(index, offsets.get(topic, index))
+
+
+def _fetched(index: int, committed: CommittedOffset | None) -> dict[str, Any]:
+    if committed is None:
+        return {"partition_index": index, "committed_offset": -1, "metadata": ""}
+    return {
+        "partition_index": index,
+        "committed_offset": committed.offset,
+        "committed_leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+    }
+
+
+@handles(Api.OFFSET_DELETE)
+def offset_delete(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
+    """Forgets offsets of topics that no member of the group is subscribed to (KIP-496)."""
+    body = request.body
+    if not body.group_id:
+        return {"error_code": Error.INVALID_GROUP_ID}
+    held = broker.groups.find(body.group_id)
+    if isinstance(held, Error):
+        return {"error_code": held}
+    group = held.group
+    if group.state is not State.EMPTY and not group.is_consumer:
+        return {"error_code": Error.NON_EMPTY_GROUP}
+    partitions: list[TopicPartition] = []
+    topics = []
+    for topic in body.topics:
+        if not topic.partitions:
+            continue
+        errors = {}
+        for each in topic.partitions:
+            index = each.partition_index
+            if broker.state.partition(topic.name, index) is None:
+                errors[index] = Error.UNKNOWN_TOPIC_OR_PARTITION
+            elif group.is_subscribed_to(topic.name):
+                errors[index] = Error.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                errors[index] = Error.NONE
+                partitions.append((topic.name, index))
+        topics.append(
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": index, "error_code": error}
+                    for index, error in errors.items()
+                ],
+            }
+        )
+
+    def tell(error: Error) -> Answer:
+        return {"error_code": error} if error else {"topics": topics}
+
+    return when_done(broker.groups.delete_offsets(held, partitions), tell)

@@ -1,0 +1,282 @@
+"""Fetch: records as slices of segment files, at once or when enough have come.
+
+A fetch that finds fewer than `min_bytes` is parked. It is read again when a high watermark of its
+partitions moves, and answered when it has enough or its time is up. Followers are given more than
+consumers, in another way: see `moldau.broker.replication.leader.follower_session`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from moldau.broker.api.records.fetch_sessions import FetchSession, SessionError
+from moldau.broker.errors import code_and_message
+from moldau.broker.net.responses import LongPoll, Response
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.refusals import not_here
+from moldau.broker.replication.follower.divergence import diverging, fenced
+from moldau.broker.replication.leader.follower_session import FeedResponse
+from moldau.broker.replication.leader.replica_selector import is_rack_aware, nearest_replica
+from moldau.cluster.state.topics import NO_LEADER
+from moldau.log.errors import LogError
+from moldau.wire.errors import Error
+from moldau.wire.fetch import (
+    FetchCodec,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    fetch_codec,
+)
+from moldau.wire.headers import RequestHeader
+from moldau.wire.primitives import TopicKey
+
+if TYPE_CHECKING:
+    from moldau.broker.net.connection import Connection
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.broker")
+
+READ_COMMITTED = 1
+# What one partition of a session takes in an answer that waits to be sent.
+_HELD_PER_PARTITION = 256
+
+Wanted = list[tuple[TopicKey, list[FetchPartition]]]
+Fetched = list[tuple[TopicKey, list[FetchedPartition]]]
+
+
+class FetchResponse(LongPoll):
+    """The answer to one Fetch request, parked for as long as it lacks bytes and has time."""
+
+    __slots__ = (
+        "_broker",
+        "_codec",
+        "_correlation_id",
+        "_request",
+        "_session",
+        "_timer",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Connection,
+        codec: FetchCodec,
+        correlation_id: int,
+        request: FetchRequest,
+        session: FetchSession | None,
+    ) -> None:
+        self.connection = connection
+        self.parts = None
+        self._broker = broker
+        self._codec = codec
+        self._correlation_id = correlation_id
+        self._request = request
+        self._session = session
+        self._wanted: Wanted = request.topics if session is None else session.wanted()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Answers now, or parks the request."""
+        topics, enough = self._read()
+        if enough or self._request.max_wait_ms <= 0 or not topics:
+            self.parts = self._encode(topics)
+            return
+        self._timer = self._broker.loop.call_later(self._request.max_wait_ms / 1000, self.complete)
+        for partition in self._partitions():
+            partition.wait(self)
+
+    def notify(self) -> None:
+        """A high watermark moved, or a partition changed hands."""
+        try:
+            topics, enough = self._read()
+        except Exception:
+            self._give_up()
+            return
+        if enough:
+            self.abandon()
+            self.connection.respond(self, self._encode(topics))
+
+    def complete(self) -> None:
+        """Answers with what there is: time is up."""
+        self.abandon()
+        try:
+            topics, _ = self._read()
+        except Exception:
+            self._give_up()
+            return
+        self.connection.respond(self, self._encode(topics))
+
+    def _give_up(self) -> None:
+        """A read that fails costs its own client the connection, not the writer that woke it."""
+        logger.exception("a parked fetch from %s failed", self.connection.peer)
+        self.abandon()
+        self.connection.finish()
+
+    def abandon(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            for partition in self._partitions():
+                partition.unwait(self)
+
+    def _partitions(self) -> list[Partition]:
+        found = []
+        for key, partitions in self._wanted:
+            topic = self._broker.topic_name(key)
+            for wanted in partitions:
+                partition = self._broker.partitions.get((topic, wanted.partition))
+                if partition is not None:
+                    found.append(partition)
+        return found
+
+    def _read(self) -> tuple[Fetched, bool]:
+        """The answer as of now, and whether it need not wait for more."""
+        request, broker = self._request, self._broker
+        room = min(request.max_bytes, broker.settings.fetch_max_bytes)
+        least = min(request.min_bytes, room)
+        # Only who says where it stands is sent to, and served by, a replica nearby.
+        is_near = bool(request.rack_id) and is_rack_aware(broker.settings.replica_selector_class)
+        total = 0
+        urgent = False
+        topics: Fetched = []
+        for key, partitions in self._wanted:
+            topic = broker.topic_name(key)
+            answers = []
+            for wanted in partitions:
+                partition = broker.partitions.get((topic, wanted.partition))
+                if partition is None or not (partition.is_leader or is_near):
+                    answer = _refuse(broker, key, wanted, partition)
+                elif is_near and (elsewhere := _elsewhere(broker, partition, wanted, request)):
+                    answer = elsewhere
+                else:
+                    answer = _read_partition(partition, wanted, request, room - total, total == 0)
+                answers.append(answer)
+                if answer.records is not None:
+                    total += answer.records.size
+                elif answer.error or answer.diverging is not None or answer.preferred_replica >= 0:
+                    urgent = True
+            if answers:
+                topics.append((key, answers))
+        return topics, urgent or total >= least
+
+    def _encode(self, topics: Fetched) -> list[object]:
+        endpoints = None
+        for _, partitions in topics:
+            for answer in partitions:
+                if answer.leader is not None:
+                    endpoints = self._broker.endpoints()
+        session = self._session
+        if session is not None:
+            topics = session.news(topics)
+        session_id = 0 if session is None else session.id
+        return self._codec.encode(self._correlation_id, 0, session_id, topics, endpoints)
+
+
+def handle(
+    broker: Broker, connection: Connection, header: RequestHeader, frame: memoryview
+) -> None:
+    """Reads the request and takes its place among the connection's answers."""
+    codec = fetch_codec(header.version)
+    request = codec.decode(frame, header.body)
+    if request.replica_id >= 0:
+        _feed(broker, connection, header, codec, request)
+        return
+    try:
+        session = broker.sessions.open(request, codec.by_id) if codec.has_sessions else None
+    except SessionError as error:
+        _refuse_session(connection, header, codec, error)
+        return
+    response = FetchResponse(broker, connection, codec, header.correlation_id, request, session)
+    connection.reserve(response, len(frame) + _HELD_PER_PARTITION * len(session or ()))
+    response.begin()
+
+
+def _feed(
+    broker: Broker,
+    connection: Connection,
+    header: RequestHeader,
+    codec: FetchCodec,
+    request: FetchRequest,
+) -> None:
+    try:
+        feed = broker.replication.feeds.open(request, codec.by_id)
+    except SessionError as error:
+        _refuse_session(connection, header, codec, error)
+        return
+    response = FeedResponse(broker, connection, codec, header.correlation_id, request, feed)
+    connection.reserve(response)
+    feed.take(request, response)
+
+
+def _refuse_session(
+    connection: Connection, header: RequestHeader, codec: FetchCodec, error: SessionError
+) -> None:
+    refusal = Response(connection)
+    refusal.parts = codec.encode(header.correlation_id, error.code, 0, [])
+    connection.reserve(refusal)
+
+
+def _read_partition(
+    partition: Partition, wanted: FetchPartition, request: FetchRequest, room: int, first: bool
+) -> FetchedPartition:
+    log = partition.log
+    if wanted.current_leader_epoch >= 0:
+        fence = partition.check_epoch(wanted.current_leader_epoch)
+        if fence:
+            return fenced(partition, fence)
+    if wanted.last_fetched_epoch >= 0 and wanted.fetch_offset >= log.log_start:
+        parted = diverging(partition, wanted)
+        if parted is not None:
+            return parted
+    committed = request.isolation_level == READ_COMMITTED
+    up_to = log.last_stable if committed else log.high_watermark
+    answer = FetchedPartition(
+        wanted.partition, 0, log.high_watermark, log.last_stable, log.log_start
+    )
+    if committed:
+        answer.aborted = []
+    try:
+        limit = max(min(wanted.max_bytes, room), 0)
+        if limit > 0 or first:
+            answer.records = log.read(wanted.fetch_offset, limit, up_to, first)
+    except LogError as error:
+        answer.error, _ = code_and_message(error)
+        answer.high_watermark = answer.last_stable = answer.log_start = -1
+        answer.aborted = None
+        return answer
+    if committed and answer.records is not None:
+        answer.aborted = log.aborted_transactions(wanted.fetch_offset, up_to)
+    return answer
+
+
+def _elsewhere(
+    broker: Broker, partition: Partition, wanted: FetchPartition, request: FetchRequest
+) -> FetchedPartition | None:
+    """What to answer a consumer that gave its rack, unless it is to be served here."""
+    if not partition.is_leader:
+        # One that leads no more, or is cut off, does not know how far it may be read.
+        is_following = partition.leader not in (broker.id, NO_LEADER)
+        return None if is_following else _refuse(broker, partition.topic, wanted, partition)
+    epoch = wanted.current_leader_epoch
+    if epoch >= 0 and partition.check_epoch(epoch):
+        return None
+    near = nearest_replica(partition, broker.state, request.rack_id, wanted.fetch_offset, broker.id)
+    if near is None:
+        return None
+    log = partition.log
+    return FetchedPartition(
+        wanted.partition, 0, log.high_watermark, log.last_stable, log.log_start,
+        preferred_replica=near,
+    )  # fmt: skip
+
+
+def _refuse(
+    broker: Broker, key: TopicKey, wanted: FetchPartition, partition: Partition | None
+) -> FetchedPartition:
+    if partition is not None:
+        leader = (partition.leader, partition.leader_epoch)
+        return FetchedPartition(wanted.partition, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
+    return not_here(broker, key, wanted.partition)

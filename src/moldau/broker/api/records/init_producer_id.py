@@ -1,0 +1,45 @@
+"""InitProducerId: an identity for an idempotent producer."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.cluster.store import StoreError
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.broker")
+
+
+@handles(Api.INIT_PRODUCER_ID)
+async def init_producer_id(broker: Broker, request: Request) -> Answer:
+    """A new producer id with epoch 0.
+
+    A producer that names the id it had (KIP-360) gets a new one too: without a transactional id
+    nobody else can have it, and old sequence numbers mean nothing under the new one.
+    """
+    body = request.body
+    producer_id, epoch = getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1)
+    if (producer_id == -1) != (epoch == -1) or body.transactional_id == "":
+        return _refused(Error.INVALID_REQUEST)
+    if body.transactional_id is not None:
+        logger.warning(
+            "client %s asked for transactions (transactional.id=%s), which this broker has not",
+            request.client_id,
+            body.transactional_id,
+        )
+        return _refused(Error.UNSUPPORTED_VERSION)
+    try:
+        return {"producer_id": await broker.controller.producer_ids.next(), "producer_epoch": 0}
+    except StoreError as error:
+        logger.error("no producer id could be allocated: %s", error)
+        return _refused(Error.KAFKA_STORAGE_ERROR)
+
+
+def _refused(error: Error) -> Answer:
+    return {"error_code": error, "producer_id": -1, "producer_epoch": -1}

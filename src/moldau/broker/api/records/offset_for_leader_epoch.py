@@ -1,0 +1,41 @@
+"""OffsetForLeaderEpoch: where a leader epoch ended, by which truncation is noticed (KIP-320)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.partitions.refusals import absent
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+
+@handles(Api.OFFSET_FOR_LEADER_EPOCH)
+def offset_for_leader_epoch(broker: Broker, request: Request) -> Answer:
+    """Per partition, the largest epoch up to the one asked for, and the offset after its last."""
+    return {
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [_answer(broker, topic.topic, each) for each in topic.partitions],
+            }
+            for topic in request.body.topics
+        ]
+    }
+
+
+def _answer(broker: Broker, topic: str, wanted: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = {"partition": wanted.partition}
+    partition = broker.partitions.get((topic, wanted.partition))
+    if partition is None:
+        return answer | {"error_code": absent(broker, topic, wanted.partition)[0]}
+    fence = partition.check_epoch(wanted.current_leader_epoch)
+    if fence:
+        return answer | {"error_code": fence}
+    if not partition.is_leader:
+        return answer | {"error_code": Error.NOT_LEADER_OR_FOLLOWER}
+    epoch, end = partition.log.end_of_epoch(wanted.leader_epoch)
+    return answer | {"leader_epoch": epoch, "end_offset": end}

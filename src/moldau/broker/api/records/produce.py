@@ -1,0 +1,280 @@
+"""Produce: appends record batches to partitions.
+
+Appends are staged while the frames of one receive are handled; `settle` runs after the broker has
+written them all. A write with acks=all is answered when the high watermark has passed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from moldau.broker.errors import code_and_message
+from moldau.broker.net.responses import Response
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.record_checks import Checks
+from moldau.broker.partitions.refusals import absent
+from moldau.broker.partitions.refused_writes import RefusedWrites
+from moldau.cluster.state.topics import INTERNAL_TOPICS
+from moldau.log.errors import LogError, StorageError
+from moldau.log.record_check import RecordCheck
+from moldau.records.batch import (
+    CODEC_MASK,
+    TRANSACTIONAL_BIT,
+    BatchError,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidRecords,
+    NotOneBatch,
+)
+from moldau.records.compression import Codec
+from moldau.wire.errors import Error
+from moldau.wire.headers import RequestHeader
+from moldau.wire.primitives import Endpoint, TopicKey
+from moldau.wire.produce import PartitionResult, ProduceCodec, ProduceRequest, produce_codec
+
+if TYPE_CHECKING:
+    from moldau.broker.net.connection import Connection
+    from moldau.broker.server import Broker
+
+# KIP-110
+_FIRST_WITH_ZSTD = 7
+# Of a batch's attributes the byte with all that they say so far.
+_ATTRIBUTES = 22
+# Found before the log is looked at, or because it cannot be: they say nothing about the log.
+_NOT_OF_THE_LOG = (NotOneBatch, CorruptBatch, BatchTooLarge, StorageError)
+
+Results = list[tuple[TopicKey, list[PartitionResult]]]
+
+
+class ProduceResponse(Response):
+    """The answer to one Produce request.
+
+    `appended` has, per batch that was taken, the partition, its result, and the offset that the
+    high watermark must reach before the write counts as replicated. `staged` has the batches
+    themselves, until they are written.
+    """
+
+    __slots__ = (
+        "_timer",
+        "acks",
+        "appended",
+        "codec",
+        "correlation_id",
+        "endpoints",
+        "results",
+        "size",
+        "staged",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        codec: ProduceCodec,
+        correlation_id: int,
+        acks: int,
+        timeout_ms: int,
+        size: int,
+    ) -> None:
+        self.connection = connection
+        self.parts = None
+        self.codec = codec
+        self.correlation_id = correlation_id
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.size = size
+        self.results: Results = []
+        self.appended: list[tuple[Partition, PartitionResult, int]] = []
+        self.staged: list[memoryview] = []
+        self.endpoints: list[Endpoint] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def settle(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        failed: dict[Partition, StorageError],
+        refused: RefusedWrites,
+    ) -> None:
+        """Answers after the commit, or begins to wait where acks=all must."""
+        if failed:
+            for (partition, result, _), batch in zip(self.appended, self.staged, strict=True):
+                if partition in failed:
+                    result.fail(*code_and_message(failed[partition]))
+                    refused.remember(partition.topic, partition.index, batch, partition)
+        self.staged = []
+        if self.acks == 0:
+            self._close_on_error()
+            self.parts = []
+        elif self.acks == 1 or self._is_replicated():
+            self.parts = [self._encode()]
+        else:
+            self._timer = loop.call_later(max(self.timeout_ms, 0) / 1000, self._time_out)
+            self.connection.hold(self, self.size)
+            for partition, _, _ in self.appended:
+                partition.wait(self)
+                partition.ask_flush()
+
+    def notify(self) -> None:
+        """A high watermark moved, or a partition changed hands."""
+        if self._is_replicated():
+            self._answer()
+
+    def abandon(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            for partition, _, _ in self.appended:
+                partition.unwait(self)
+
+    def _is_replicated(self) -> bool:
+        for partition, result, needed in self.appended:
+            if result.error:
+                continue
+            if partition.in_sync is not None and len(partition.isr) < partition.min_isr:
+                # It was enough of them when the write was taken.
+                result.fail(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, None)
+            elif partition.log.high_watermark < needed:
+                offline = partition.log.offline
+                if offline is not None:
+                    result.fail(*code_and_message(offline))
+                elif partition.is_leader:
+                    return False
+                else:
+                    result.fail(Error.NOT_LEADER_OR_FOLLOWER, None)
+                    result.leader = (partition.leader, partition.leader_epoch)
+                    self.endpoints = self.connection.endpoints()
+        return True
+
+    def _time_out(self) -> None:
+        for partition, result, needed in self.appended:
+            if partition.log.high_watermark < needed and not result.error:
+                result.fail(Error.REQUEST_TIMED_OUT, None)
+        self._answer()
+
+    def _answer(self) -> None:
+        self.abandon()
+        self.connection.respond(self, [self._encode()])
+
+    def _encode(self) -> bytes:
+        return self.codec.encode(self.correlation_id, self.results, self.endpoints)
+
+    def _close_on_error(self) -> None:
+        """With acks=0 there is no answer; an error is told by closing, as Kafka does."""
+        for _, results in self.results:
+            for result in results:
+                if result.error:
+                    code = Error(result.error).name
+                    self.connection.close(f"a write with acks=0 failed: {code}")
+                    return
+
+
+def handle(
+    broker: Broker,
+    connection: Connection,
+    header: RequestHeader,
+    frame: memoryview,
+    checks: Checks | None = None,
+) -> None:
+    """Stages what the request appends and takes its place among the connection's answers.
+
+    `checks` are those of its batches that have been looked into already.
+    """
+    codec = produce_codec(header.version)
+    request = codec.decode(frame, header.body)
+    acks = request.acks
+    response = ProduceResponse(
+        connection, codec, header.correlation_id, acks, request.timeout_ms, len(frame)
+    )
+    now_ms = broker.now_ms()
+    refused = broker.refused_writes
+    for key, batches in request.topics:
+        topic = broker.topic_name(key)
+        results = []
+        for index, batch in batches:
+            result = PartitionResult(index)
+            results.append(result)
+            partition = broker.partitions.get((topic, index))
+            if partition is None or not partition.is_leader:
+                _refuse(broker, response, result, key, partition)
+            elif acks == -1 and len(partition.isr) < partition.min_isr:
+                result.error = Error.NOT_ENOUGH_REPLICAS
+            elif acks not in (-1, 0, 1):
+                result.error = Error.INVALID_REQUIRED_ACKS
+            elif topic in INTERNAL_TOPICS:
+                message = f"{topic} is internal: only the broker writes to it"
+                result.fail(Error.INVALID_TOPIC_EXCEPTION, message)
+            elif not batch:
+                result.fail(Error.INVALID_RECORD, "the request has no records for this partition")
+            elif (
+                header.version < _FIRST_WITH_ZSTD
+                and len(batch) > _ATTRIBUTES
+                and batch[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD
+            ):
+                message = f"zstd needs Produce v{_FIRST_WITH_ZSTD}, not v{header.version}"
+                result.fail(Error.UNSUPPORTED_COMPRESSION_TYPE, message)
+            elif len(batch) > _ATTRIBUTES and batch[_ATTRIBUTES] & TRANSACTIONAL_BIT:
+                result.fail(*_no_transactions(request))
+            else:
+                check = checks.get((key, index)) if checks else None
+                _append(partition, batch, now_ms, result, response, check, refused)
+            # A sequence that is out of order is so because a lower one is already waited for.
+            if result.error and result.error != Error.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                refused.remember(topic or key, index, batch, partition)
+        if results:
+            response.results.append((key, results))
+    connection.reserve(response)
+    connection.staged.append(response)
+
+
+def _append(
+    partition: Partition,
+    batch: memoryview,
+    now_ms: int,
+    result: PartitionResult,
+    response: ProduceResponse,
+    check: RecordCheck | None,
+    refused: RefusedWrites,
+) -> None:
+    log = partition.log
+    try:
+        if refused.topics:
+            refused.check(partition, batch)
+        result.base_offset, result.append_time_ms = partition.append(batch, now_ms, check)
+    except (BatchError, LogError) as error:
+        result.fail(*code_and_message(error))
+        if isinstance(error, StorageError):
+            log.report(error)
+        if not isinstance(error, _NOT_OF_THE_LOG):
+            result.log_start = log.log_start
+        if isinstance(error, InvalidRecords):
+            result.record_errors = error.errors
+        return
+    result.log_start = log.log_start
+    response.appended.append((partition, result, log.log_end))
+    response.staged.append(batch)
+
+
+def _no_transactions(request: ProduceRequest) -> tuple[Error, str]:
+    """Why a transactional batch is refused: nobody would ever end its transaction."""
+    if request.transactional_id is None:
+        code = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return code, "a transactional batch came without a transactional id"
+    code = Error.INVALID_PRODUCER_ID_MAPPING
+    return code, "this broker has no transactions: no producer has a transactional id"
+
+
+def _refuse(
+    broker: Broker,
+    response: ProduceResponse,
+    result: PartitionResult,
+    key: TopicKey,
+    partition: Partition | None,
+) -> None:
+    if partition is not None:
+        result.error = Error.NOT_LEADER_OR_FOLLOWER
+        result.leader = (partition.leader, partition.leader_epoch)
+        response.endpoints = broker.endpoints()
+        return
+    result.error, result.leader = absent(broker, key, result.index)
+    if result.leader is not None:
+        response.endpoints = broker.endpoints()

@@ -1,0 +1,292 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, of topics and brokers.
+
+Groups and client metrics subscriptions can be named as well. Kafka's settings for them belong to
+protocols that are not there (KIP-848, KIP-932, KIP-714), so each has none, and none can be set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.topics.config_entries import (
+    ConfigEntry,
+    broker_entries,
+    default_broker_entries,
+    topic_entries,
+)
+from moldau.broker.dynamic_settings import broker_settings, dynamic_settings, with_dynamic
+from moldau.broker.settings import BrokerSettings
+from moldau.cluster.decisions.configs import Edit, Operation, edited
+from moldau.cluster.errors import ClusterError
+from moldau.cluster.state.topics import InvalidTopicName, check_topic_name
+from moldau.log.config import LogConfig
+from moldau.settings import InvalidSetting, Setting, definitions, unknown
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+Configs = dict[str, str]
+Change = Callable[[Configs], Configs]
+
+
+class ResourceType(IntEnum):
+    """What has settings, by Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+# What has no settings here, with the error that Kafka gives for one that does not exist.
+_WITHOUT_SETTINGS = {
+    ResourceType.CLIENT_METRICS: (Error.INVALID_REQUEST, "client metrics subscription"),
+    ResourceType.GROUP: (Error.INVALID_CONFIG, "group"),
+}
+
+
+# How many are described before the loop serves others again.
+_RESOURCES_AT_A_TIME = 5
+
+
+@handles(Api.DESCRIBE_CONFIGS)
+async def describe_configs(broker: Broker, request: Request) -> Answer:
+    """The settings of each resource, all or those named; a few at a time, since each has dozens."""
+    body = request.body
+    results = []
+    for count, resource in enumerate(body.resources):
+        if count % _RESOURCES_AT_A_TIME == _RESOURCES_AT_A_TIME - 1:
+            await asyncio.sleep(0)
+        result: dict[str, Any] = {
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+        }
+        try:
+            entries = _entries(broker, resource.resource_type, resource.resource_name)
+        except ClusterError as error:
+            result |= _outcome(error)
+        else:
+            keys = resource.configuration_keys
+            result["error_message"] = ""
+            result["configs"] = [
+                _described(entry, body)
+                for entry in sorted(entries, key=lambda entry: entry.name)
+                if not keys or entry.name in keys
+            ]
+        results.append(result)
+    return {"results": results}
+
+
+def _entries(broker: Broker, kind: int, name: str) -> list[ConfigEntry]:
+    dynamic = broker.state.broker_configs
+    if kind == ResourceType.TOPIC:
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            raise ClusterError(Error.INVALID_TOPIC_EXCEPTION, str(error)) from error
+        topic = broker.state.topics.get(name)
+        if topic is None:
+            raise ClusterError(
+                Error.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic named '{name}'."
+            )
+        return topic_entries(topic.configs, broker.settings, dynamic)
+    if kind == ResourceType.BROKER:
+        if not name:
+            return default_broker_entries(dynamic)
+        _check_broker_id(broker.id, name)
+        return broker_entries(broker.settings, dynamic)
+    if kind in _WITHOUT_SETTINGS:
+        _check_without_settings(kind, name, {})
+        return []
+    raise ClusterError(Error.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _described(entry: ConfigEntry, body: Any) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "read_only": entry.read_only,
+        "config_source": entry.source,
+        "config_type": entry.config_type,
+        "synonyms": [
+            {"name": synonym.name, "value": synonym.value, "source": synonym.source}
+            for synonym in entry.synonyms
+        ]
+        if body.include_synonyms
+        else (),
+        "documentation": entry.setting.doc
+        if getattr(body, "include_documentation", False)
+        else None,
+    }
+
+
+def _refuse(request: Request, error: ClusterError) -> Answer:
+    return {
+        "responses": [
+            {"resource_type": each.resource_type, "resource_name": each.resource_name}
+            | _outcome(error)
+            for each in request.body.resources
+        ]
+    }
+
+
+@handles(Api.ALTER_CONFIGS, at_controller=_refuse)
+async def alter_configs(broker: Broker, request: Request) -> Answer:
+    """Replaces each resource's settings: what is not mentioned goes back to its default."""
+
+    def replacement(resource: Any) -> Change:
+        configs = {config.name: config.value for config in resource.configs}
+        _check_values(resource, [name for name, value in configs.items() if value is None])
+        return lambda current: configs
+
+    return await _alter(broker, request, replacement)
+
+
+@handles(Api.INCREMENTAL_ALTER_CONFIGS, at_controller=_refuse)
+async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
+    """Changes the settings that are mentioned, and leaves each resource's others alone."""
+
+    def increment(resource: Any) -> Change:
+        edits = _edits(resource)
+        known: Mapping[str, Setting] = {}
+        if resource.resource_type == ResourceType.BROKER:
+            known = broker_settings()
+        elif resource.resource_type == ResourceType.TOPIC:
+            known = definitions(LogConfig)
+        return lambda current: edited(
+            current, edits, known, lambda name: _current_default(broker, known[name])
+        )
+
+    return await _alter(broker, request, increment)
+
+
+def _current_default(broker: Broker, setting: Setting) -> str:
+    own = setting.name in definitions(BrokerSettings)
+    values = broker.settings if own else broker.settings.topic_defaults
+    return setting.format(getattr(values, setting.attribute))
+
+
+def _edits(resource: Any) -> list[Edit]:
+    edits = []
+    for config in resource.configs:
+        try:
+            operation = Operation(config.config_operation)
+        except ValueError:
+            raise ClusterError(
+                Error.INVALID_REQUEST, f"Unknown operations type {config.config_operation}"
+            ) from None
+        edits.append(Edit(config.name, operation, config.value))
+    nulls = [name for name, does, value in edits if value is None and does is not Operation.DELETE]
+    _check_values(resource, nulls)
+    return edits
+
+
+def _check_values(resource: Any, nulls: Sequence[str]) -> None:
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise ClusterError(Error.INVALID_REQUEST, "Error due to duplicate config keys")
+    if nulls:
+        raise ClusterError(
+            Error.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}"
+        )
+
+
+async def _alter(broker: Broker, request: Request, change_of: Callable[[Any], Change]) -> Answer:
+    """One outcome per resource; those that succeed do so together, in one write."""
+    resources = request.body.resources
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+
+    async def alter(resource: Any) -> dict[str, Any]:
+        key = (resource.resource_type, resource.resource_name)
+        answer = {"resource_type": key[0], "resource_name": key[1]}
+        try:
+            if counts[key] > 1:
+                raise ClusterError(
+                    Error.INVALID_REQUEST, "the same resource is named more than once"
+                )
+            await _alter_one(broker, request, resource, change_of)
+        except ClusterError as error:
+            return answer | _outcome(error)
+        return answer
+
+    return {"responses": await asyncio.gather(*(alter(resource) for resource in resources))}
+
+
+async def _alter_one(
+    broker: Broker, request: Request, resource: Any, change_of: Callable[[Any], Change]
+) -> None:
+    name = resource.resource_name
+    validate_only = request.body.validate_only
+    change = change_of(resource)
+    if resource.resource_type == ResourceType.TOPIC:
+        await broker.controller.alter_topic_configs(name, change, validate_only=validate_only)
+    elif resource.resource_type == ResourceType.BROKER:
+        # A broker's own settings are changed at that broker, wherever the controller is.
+        asked = broker.id if request.forwarded_by is None else request.forwarded_by
+        broker_id = _check_broker_id(asked, name) if name else None
+
+        def checked(current: Configs) -> Configs:
+            configs = change(current)
+            _check_broker_configs(broker, broker_id, configs)
+            return configs
+
+        await broker.controller.alter_broker_configs(
+            broker_id, checked, validate_only=validate_only
+        )
+    elif resource.resource_type in _WITHOUT_SETTINGS:
+        _check_without_settings(resource.resource_type, name, change({}))
+    else:
+        raise ClusterError(Error.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def _check_without_settings(kind: int, name: str, configs: Configs) -> None:
+    error, noun = _WITHOUT_SETTINGS[ResourceType(kind)]
+    if not name:
+        raise ClusterError(Error.INVALID_REQUEST, f"The name of a {noun} must not be empty.")
+    if configs:
+        raise ClusterError(error, f"A {noun} has no settings here: {', '.join(configs)}")
+
+
+def _check_broker_id(expected: int, name: str) -> int:
+    if not name.isascii() or not name.isdigit():
+        raise ClusterError(
+            Error.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+        )
+    if int(name) != expected:
+        raise ClusterError(
+            Error.INVALID_REQUEST,
+            f"Unexpected broker id, expected {expected}, but received {name}",
+        )
+    return expected
+
+
+def _check_broker_configs(broker: Broker, broker_id: int | None, configs: Configs) -> None:
+    known = broker_settings()
+    for name in configs:
+        if name not in known:
+            raise ClusterError(Error.INVALID_CONFIG, str(unknown(name, known)))
+    fixed = sorted(configs.keys() - dynamic_settings())
+    if fixed:
+        raise ClusterError(
+            Error.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}"
+        )
+    settings = broker.settings
+    if broker_id is not None:
+        settings = replace(settings, node_id=broker_id)
+    try:
+        with_dynamic(settings, {**broker.state.broker_configs, broker_id: configs})
+    except InvalidSetting as error:
+        raise ClusterError(Error.INVALID_REQUEST, str(error)) from error
+
+
+def _outcome(error: ClusterError) -> dict[str, Any]:
+    return {"error_code": error.error, "error_message": error.message}

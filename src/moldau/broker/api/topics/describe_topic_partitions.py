@@ -1,0 +1,104 @@
+"""DescribeTopicPartitions: Metadata in pages (KIP-966)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api.cluster.metadata import TOPIC_OPERATIONS
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.cluster.state.topics import (
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    InvalidTopicName,
+    PartitionState,
+    check_topic_name,
+)
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+# Kafka's max.request.partition.size.limit.
+MAX_PARTITIONS = 2000
+# What Kafka says for operations that nobody looked up.
+UNKNOWN = -(1 << 31)
+
+
+@handles(Api.DESCRIBE_TOPIC_PARTITIONS)
+def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
+    """Topics in the order of their names, from the cursor to the limit, and the next cursor."""
+    body = request.body
+    cursor = body.cursor
+    asked = {topic.name for topic in body.topics}
+    if cursor is not None and (
+        cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
+    ):
+        refused = (_refused(name, Error.INVALID_REQUEST) for name in sorted(asked))
+        return {"topics": [each | {"topic_authorized_operations": UNKNOWN} for each in refused]}
+    first_topic = cursor.topic_name if cursor is not None else ""
+    first_partition = cursor.partition_index if cursor is not None else 0
+    names = sorted(name for name in asked or broker.state.topics if name >= first_topic)
+    left = max(1, min(body.response_partition_limit, MAX_PARTITIONS))
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        if left == 0:
+            return _page(topics, name, 0)
+        topic = broker.state.topics.get(name)
+        if topic is None:
+            topics.append(_refused(name, _why_unknown(name)))
+            continue
+        first = first_partition if name == first_topic else 0
+        last = min(len(topic.partitions), first + left)
+        partitions = [
+            _described(broker, index, topic.partitions[index]) for index in range(first, last)
+        ]
+        topics.append(
+            {
+                "name": name,
+                "topic_id": topic.id,
+                "is_internal": topic.is_internal,
+                "partitions": partitions,
+                "topic_authorized_operations": TOPIC_OPERATIONS,
+            }
+        )
+        if last < len(topic.partitions):
+            return _page(topics, name, last)
+        left -= len(partitions)
+    return {"topics": topics}
+
+
+def _page(topics: Iterable[dict[str, Any]], name: str, index: int) -> Answer:
+    return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": index}}
+
+
+def _why_unknown(name: str) -> Error:
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return Error.INVALID_TOPIC_EXCEPTION
+    return Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _refused(name: str, error: Error) -> dict[str, Any]:
+    return {
+        "name": name,
+        "error_code": error,
+        "is_internal": name in INTERNAL_TOPICS,
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _described(broker: Broker, index: int, state: PartitionState) -> dict[str, Any]:
+    alive = broker.state.brokers
+    return {
+        "partition_index": index,
+        "leader_id": state.leader if state.leader in alive else NO_LEADER,
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": state.replicas,
+        "isr_nodes": state.isr,
+        "eligible_leader_replicas": state.elr,
+        "last_known_elr": state.last_known_elr,
+        "offline_replicas": [each for each in state.replicas if each not in alive],
+    }

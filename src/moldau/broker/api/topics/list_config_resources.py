@@ -1,0 +1,38 @@
+"""ListConfigResources: what has settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.topics.configs import ResourceType
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+# In v0 the request was ListClientMetricsResources and asked for nothing else.
+_FIRST_WITH_TYPES = 1
+
+
+@handles(Api.LIST_CONFIG_RESOURCES)
+def list_config_resources(broker: Broker, request: Request) -> Answer:
+    """The topics and the brokers; loggers, groups and client metrics have no settings here."""
+    wanted = {int(ResourceType.CLIENT_METRICS)}
+    if request.version >= _FIRST_WITH_TYPES:
+        wanted = set(request.body.resource_types) or {int(kind) for kind in ResourceType}
+    if not wanted.issubset(ResourceType):
+        return {"error_code": Error.UNSUPPORTED_VERSION, "config_resources": ()}
+    names = {
+        ResourceType.TOPIC: sorted(broker.state.topics),
+        ResourceType.BROKER: [str(each) for each in sorted(broker.state.brokers)],
+    }
+    return {
+        "config_resources": [
+            {"resource_type": int(kind), "resource_name": name}
+            for kind, found in names.items()
+            if kind in wanted
+            for name in found
+        ]
+    }

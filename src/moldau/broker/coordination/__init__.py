@@ -1,0 +1,1 @@
+"""Coordinators: each a shard of an internal compacted topic, loaded on leadership, journalled."""

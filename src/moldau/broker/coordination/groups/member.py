@@ -1,0 +1,66 @@
+"""A member of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from moldau.broker.coordination.groups.messages import Protocols
+from moldau.broker.coordination.groups.records import MemberMetadata
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member: what it told about itself, what it was assigned, until when it counts as alive.
+
+    A member is new until its first generation: it does not know its id yet and cannot send
+    heartbeats, so it has until `expires_at` to be still there, however long the others take.
+    """
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    expires_at: int = 0
+    is_new: bool = False
+
+    @classmethod
+    def stored(cls, metadata: MemberMetadata, protocol: str | None) -> Member:
+        """The member that was written down, with the one protocol that is known of it."""
+        return cls(
+            metadata.member_id,
+            metadata.instance_id,
+            metadata.client_id,
+            metadata.client_host,
+            metadata.rebalance_timeout_ms,
+            metadata.session_timeout_ms,
+            ((protocol or "", metadata.subscription),),
+            metadata.assignment,
+        )
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What the member says under the protocol that the group chose."""
+        for name, data in self.protocols:
+            if name == protocol:
+                return data
+        return b""
+
+    def vote(self, candidates: Iterable[str]) -> str:
+        """The one of the candidates that the member likes best."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def to_store(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
+        return MemberMetadata(
+            self.id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata(protocol),
+            assignment,
+        )

@@ -1,0 +1,129 @@
+"""What a group is asked and what comes of it, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from moldau.broker.coordination.groups.records import GroupMetadata
+from moldau.broker.coordination.groups.report import Rebalanced
+from moldau.wire.errors import Error
+
+# Whoever waits for an answer; a group only hands it back.
+Ticket = Any
+
+# The assignors that a member can use, in the order of its preference, each with what it says there.
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A JoinGroup request. An empty member id: somebody new, or a static member that restarted."""
+
+    member_id: str
+    protocol_type: str
+    protocols: Protocols
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    # KIP-394, since v4: who is new gets an id first and joins with it.
+    requires_member_id: bool = True
+    # KIP-814, since v9: a leader that comes back can be told to leave the assignment as it is.
+    can_skip_assignment: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A SyncGroup request; only the leader's has assignments that count."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignments: dict[str, bytes] | None = None
+
+
+class Departure(NamedTuple):
+    """One member that leaves; without a member id an operator removes a static member."""
+
+    member_id: str
+    instance_id: str | None = None
+
+
+class JoinedMember(NamedTuple):
+    """A member as its leader is told of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The answer to a Join."""
+
+    error: Error
+    member_id: str
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The answer to a Sync."""
+
+    error: Error
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+class Purpose(Enum):
+    """Why a group's metadata is written."""
+
+    ASSIGNMENT = "the leader's assignment begins a generation"
+    REPLACEMENT = "a static member came back under another member id"
+    EMPTY = "the last member is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A static member's old self, to go back to if the new one cannot be stored."""
+
+    old_id: str
+    new_id: str
+    protocols: Protocols
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    was_leader: bool
+    can_skip_assignment: bool
+
+
+# What a group wants done, in this order.
+
+
+class Answer(NamedTuple):
+    """Somebody's answer is known."""
+
+    ticket: Ticket
+    body: Joined | Synced
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The group must be written down; `Group.stored` wants to know what came of it."""
+
+    purpose: Purpose
+    metadata: GroupMetadata
+    replacement: Replacement | None = None
+
+
+Effect = Answer | Store | Rebalanced

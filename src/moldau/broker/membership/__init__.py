@@ -1,0 +1,1 @@
+"""This broker in its cluster: who it is, how it enters and leaves, what it has lost."""

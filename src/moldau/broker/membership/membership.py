@@ -1,0 +1,182 @@
+"""This broker's place in its cluster: how it enters, what it does when cut off, how it leaves.
+
+    open      the state is read, nothing is served
+    enter     whatever an earlier life of this broker led, or lost, is given up, by a commit of its
+              own
+    register  the broker is one of the cluster's; the controller may elect it from now on
+    fenced    out of touch for a session timeout by its own clock: it leads nothing
+    rejoin    a session was lost: enter and register again, as after a start
+
+Leadership exists only by an election after the registration. So it does not matter what an earlier
+life had promised, or what became of its disk: where something was lost (see `losses`) the broker is
+neither in sync nor eligible. A folder with another id than the one last registered has lost
+everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from moldau.broker.membership.identity import Identity
+from moldau.broker.membership.losses import Losses
+from moldau.cluster.decisions.elections import departed
+from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.liveness import dead_among
+from moldau.cluster.state.topics import BrokerInfo
+from moldau.cluster.store import Conflict, MetadataStore
+from moldau.log.last_life import LastLife
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.broker")
+
+_CONFLICTS = 100
+_WILDCARDS = frozenset(("", "0.0.0.0", "::"))
+
+
+class Membership:
+    """Takes one broker into its cluster and out again. Event loop only."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._is_leaving = False
+        # Whether what an earlier life left behind has been dealt with.
+        self.has_entered = False
+        settings = broker.settings
+        self.is_clustered = bool(settings.zookeeper_connect)
+        self._identity = Identity(broker.logs, broker.id)
+        self.store: MetadataStore = self._new_store()
+
+    def _new_store(self) -> MetadataStore:
+        settings = self._broker.settings
+        if not self.is_clustered:
+            return EmbeddedStore(settings.folder, self._info())
+        # A broker alone has no use for it, and starts sooner without.
+        from moldau.cluster.zookeeper import ZooKeeperStore
+
+        return ZooKeeperStore(
+            settings.zookeeper_connect,
+            self._broker.id,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
+        )
+
+    async def open(self) -> None:
+        """Reads the cluster's state and makes sure that this data folder belongs to it."""
+        if self.is_clustered:
+            self._identity.check_clustered()
+        else:
+            self._identity.check_alone()
+        await self.store.open()
+        if self.is_clustered:
+            self._identity.claim(self.store.state.cluster_id)
+        self.store.on_fence(self._fence)
+        self.store.on_new_session(self._rejoin)
+        self.store.on_registering(self._broker.logs.expect_registration)
+        self.store.on_registration(self._broker.logs.registered)
+
+    async def enter(self) -> None:
+        """Gives up what an earlier life led, and what it lost; nothing to do for a broker alone.
+
+        Only then are the signs of that life replaced by those of this one. So whenever a start
+        fails before, the next one finds the same.
+        """
+        broker = self._broker
+        if not self.is_clustered:
+            broker.logs.last_life = LastLife()
+            self.has_entered = True
+            return
+        losses = self._losses()
+        await self.store.arrive(self._identity.folder_id)
+        state = self.store.state
+        dead = await dead_among(info for info in state.brokers.values() if info.id != broker.id)
+        for _ in range(_CONFLICTS):
+            alive = state.brokers.keys() - dead
+            changes = departed(state, broker.id, losses, alive, broker.controller.minimum_isr)
+            try:
+                if changes:
+                    await self.store.commit(changes, as_controller=False)
+            except Conflict:
+                continue
+            break
+        else:
+            raise Conflict("the cluster's state changes faster than this broker can enter it")
+        if not self.has_entered:
+            losses.tell()
+            broker.logs.begin_life(self.store.registration)
+            self.has_entered = True
+
+    def _losses(self) -> Losses:
+        logs = self._broker.logs
+        if self.has_entered:
+            return Losses(logs, is_same_life=True)
+        known = self.store.folder_id_of(self._broker.id)
+        is_wiped = known is not None and known != self._identity.folder_id
+        return Losses(logs, self.store.registration, is_wiped=is_wiped)
+
+    async def register(self) -> None:
+        """Becomes one of the cluster's brokers, at the address where it listens by now."""
+        info = await self.store.register(self._info())
+        if self.is_clustered:
+            logger.info(
+                "registered as broker %d at %s:%d in cluster %s, epoch %d",
+                info.id, info.host, info.port, self.store.state.cluster_id, info.epoch,
+            )  # fmt: skip
+
+    def _info(self) -> BrokerInfo:
+        broker, settings = self._broker, self._broker.settings
+        host, port = settings.advertise or (broker.host, broker.port)
+        if self.is_clustered and host in _WILDCARDS:
+            host = _address_towards(settings.zookeeper_connect)
+        folder_id = self._identity.folder_id if self.is_clustered else ""
+        rack = settings.broker_rack or None
+        return BrokerInfo(broker.id, host, port, rack, -1, folder_id, keeps_elr=True)
+
+    def _fence(self, fenced: bool) -> None:
+        if fenced:
+            logger.error("out of the cluster: this broker leads nothing until it is back")
+            for connection in list(self._broker.connections):
+                connection.fenced()
+        else:
+            logger.warning("in the cluster again: this broker may lead")
+        self._broker.replicas.fence(fenced)
+
+    async def _rejoin(self) -> None:
+        if self._is_leaving:
+            # Until the store is closed: whoever stops does not come back.
+            await asyncio.Event().wait()
+        await self.enter()
+        self._broker.replicas.reconcile()
+        await self.register()
+
+    async def leave(self) -> None:
+        """Hands over what this broker leads, so that nobody has to find out that it is gone."""
+        settings = self._broker.settings
+        self._is_leaving = True
+        if not self.is_clustered or not settings.controlled_shutdown_enable:
+            return
+        try:
+            async with asyncio.timeout(settings.controlled_shutdown_timeout_ms / 1000):
+                await self._broker.controller.hand_over()
+        except TimeoutError:
+            logger.warning(
+                "stopping though %d partitions are still led here: no other replica took over"
+                " within %d ms",
+                sum(partition.is_leader for partition in self._broker.partitions.values()),
+                settings.controlled_shutdown_timeout_ms,
+            )
+
+
+def _address_towards(connect: str) -> str:
+    """This machine's address as seen on the way to ZooKeeper; other brokers are likely there."""
+    host, _, port = connect.partition("/")[0].split(",")[0].rpartition(":")
+    if not host:
+        host, port = port, "2181"
+    family, _, _, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])

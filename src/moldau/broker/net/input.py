@@ -1,0 +1,104 @@
+"""The input of a connection: the bytes that were received and not handled yet.
+
+An idle connection has a small buffer, a busy one a larger one. A request that is larger than either
+gets memory of its own, in one piece and once: pages are taken as bytes arrive, and nothing is ever
+copied from a smaller buffer to a larger one but what the busy buffer held. Event loop only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.records.scratch import Scratch, scratch
+
+if TYPE_CHECKING:
+    from moldau.broker.net.request_memory import RequestMemory
+
+# What an idle connection costs.
+SMALL = 16 << 10
+# What a busy connection's buffer grows to. A request of more than that is large.
+BUSY = 2 << 20
+# The most that one receive takes of a large request.
+_RECEIVE = 128 << 10
+
+
+class Input:
+    """The buffer of one connection, in which an unfinished frame always begins at the front."""
+
+    __slots__ = ("_buffer", "_memory", "awaited", "filled", "needed", "view")
+
+    def __init__(self, memory: RequestMemory) -> None:
+        self._memory = memory
+        self._buffer: Scratch = bytearray(SMALL)
+        self.view = memoryview(self._buffer)
+        self.filled = 0
+        # The size of the unfinished frame, where that is known.
+        self.needed = 0
+        # How much must be there before it is worth another look.
+        self.awaited = 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        filled, needed = self.filled, self.needed
+        if needed > BUSY:
+            # Nothing of the next frame, so that nothing is left to move to the front.
+            return self.view[filled : min(needed, filled + _RECEIVE)]
+        return self.view[filled : filled + BUSY]
+
+    @property
+    def extra(self) -> int:
+        """What the buffer takes beyond an idle connection's."""
+        return max(len(self.view) - SMALL, 0)
+
+    def take_off(self, start: int, needed: int) -> bool:
+        """Drops what was handled, up to `start`; an unfinished frame of `needed` bytes follows.
+
+        False when there is no memory for that frame now.
+        """
+        rest = self.filled - start
+        if start and rest:
+            self.view[:rest] = self.view[start : self.filled]
+        was_full = self.filled == len(self.view)
+        self.filled = rest
+        self.needed = needed
+        self.awaited = needed
+        if needed > len(self.view):
+            # Only who really sends gets what it claims, and before there is much to copy.
+            self.awaited = SMALL
+            return rest < SMALL or self.grow()
+        if was_full and len(self.view) < BUSY:
+            self._resize(min(4 * len(self.view), BUSY))
+        return True
+
+    def grow(self) -> bool:
+        """Makes room for the whole unfinished frame; False when there is no memory for it now."""
+        if self.needed > BUSY:
+            return self._resize(self.needed)
+        wanted = min(max(4 * len(self.view), self.needed), BUSY)
+        return self._resize(wanted) or self._resize(self.needed)
+
+    def shrink(self) -> None:
+        """Gives back the buffer of a connection that was busy once."""
+        if not self.filled and self.extra:
+            self._resize(SMALL)
+
+    def drop(self) -> None:
+        """Lets go of everything: the connection has ended."""
+        self.filled = self.needed = 0
+        self.shrink()
+        self._buffer = bytearray()
+        self.view = memoryview(self._buffer)
+
+    def _resize(self, capacity: int) -> bool:
+        memory = self._memory
+        if not memory.take(capacity - SMALL, self.extra):
+            return False
+        # Only what is lasting is worth having all its pages at once.
+        buffer = bytearray(capacity) if capacity <= BUSY else scratch(capacity)
+        view = memoryview(buffer)
+        view[: self.filled] = self.view[: self.filled]
+        self.awaited = self.needed
+        old, self._buffer, self.view = self._buffer, buffer, view
+        if len(old) > BUSY:
+            memory.dispose(old)
+        return True

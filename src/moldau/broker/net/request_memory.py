@@ -1,0 +1,151 @@
+"""Memory for requests that are being received, over all connections (`queued.max.request.bytes`).
+
+A connection asks for the whole size of a request before it receives more of it than its buffer
+holds. Who gets memory can therefore always finish; who does not is not read from until somebody
+else has finished. Requests up to 16 KiB need nothing of it and always get through.
+
+Large requests leave a part of the memory to the others, so a small one never waits for them. One
+large request at a time is let in even where `queued.max.request.bytes` is smaller than it.
+
+Who has memory and sends slowly is left alone, unless others wait for it: then, after a grace, the
+slowest sender is closed. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from moldau.broker.net.input import BUSY
+from moldau.records.scratch import Scratch, give_back
+
+if TYPE_CHECKING:
+    from moldau.broker.net.connection import Connection
+
+# How long somebody waits, and a sender has had its memory, before the slowest one is closed.
+GRACE_S = 5.0
+_LOOK_S = 1.0
+# What large requests leave to others.
+_LEAST_RESERVE = 2 * BUSY
+# Between two searches for buffers that nobody needs.
+_RECLAIM_S = 0.1
+
+
+class RequestMemory:
+    """What is taken, and the connections that wait for more."""
+
+    def __init__(self, limit: Callable[[], int], connections: set[Connection]) -> None:
+        self._limit = limit
+        self._connections = connections
+        self.small = self.large = 0
+        # Since when each waits, in the order of arrival.
+        self.waiting: dict[Connection, float] = {}
+        self._is_serving = False
+        self._reclaimed_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def taken(self) -> int:
+        return self.small + self.large
+
+    def take(self, size: int, instead_of: int) -> bool:
+        """Has a buffer take `size` bytes instead of what it took; False when it may not grow."""
+        small = self.small - (instead_of if instead_of < BUSY else 0)
+        large = self.large - (instead_of if instead_of >= BUSY else 0)
+        if size > instead_of:
+            limit = self._limit()
+            for_large = limit - max(limit // 8, _LEAST_RESERVE)
+            if size >= BUSY:
+                if large and (large + size > for_large or small + large + size > limit):
+                    return False
+                if not self._is_serving and any(each.input.needed > BUSY for each in self.waiting):
+                    return False
+            elif small + min(large, max(for_large, 0)) + size > limit:
+                return False
+        if size >= BUSY:
+            large += size
+        else:
+            small += size
+        is_less = small + large < self.taken
+        self.small, self.large = small, large
+        if is_less and self.waiting:
+            self._wake()
+        return True
+
+    # -- who waits
+
+    def wait(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        """Has `connection` told when it may try again."""
+        self._loop = loop
+        now = loop.time()
+        self.waiting[connection] = now
+        if now - self._reclaimed_at > _RECLAIM_S:
+            self._reclaimed_at = now
+            for each in self._connections:
+                each.input.shrink()
+        if self._timer is None:
+            self._timer = loop.call_later(_LOOK_S, self._relieve)
+
+    def forget(self, connection: Connection) -> None:
+        self.waiting.pop(connection, None)
+
+    def _wake(self) -> None:
+        """Lets those who wait try again, in their order, once whoever gave back is done."""
+        assert self._loop is not None
+        self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        served = []
+        is_large_turn = True
+        self._is_serving = True
+        for connection in self.waiting:
+            is_large = connection.input.needed > BUSY
+            if is_large and not is_large_turn:
+                continue
+            if connection.input.grow():
+                served.append(connection)
+            elif is_large:
+                # A larger one does not wait for ever while smaller ones pass it.
+                is_large_turn = False
+        self._is_serving = False
+        for connection in served:
+            del self.waiting[connection]
+        for connection in served:
+            connection.take_memory()
+
+    def _relieve(self) -> None:
+        """Closes the slowest sender if somebody has been waiting for too long."""
+        self._timer = None
+        if not self.waiting:
+            return
+        assert self._loop is not None
+        self._timer = self._loop.call_later(_LOOK_S, self._relieve)
+        for connection in self._connections:
+            connection.input.shrink()
+        self._serve()
+        now = self._loop.time()
+        if not self.waiting or now - next(iter(self.waiting.values())) < GRACE_S:
+            return
+        holders = [
+            each
+            for each in self._connections
+            if each.input.extra and each.input.filled and now - each.receiving_since >= GRACE_S
+        ]
+        # Those who wait themselves send nothing: they are closed only if nobody else holds any.
+        senders = [each for each in holders if each not in self.waiting] or holders
+        if senders:
+            slowest = min(
+                senders, key=lambda each: each.input.filled / (now - each.receiving_since)
+            )
+            slowest.close("it sends its request too slowly, and others wait for the memory")
+
+    # -- large buffers that are done with
+
+    def dispose(self, buffer: Scratch, position: int = 0) -> None:
+        """Gives a buffer back to the system in pieces, since it may hold 100 MB."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        if position < len(buffer):
+            self._loop.call_soon(self.dispose, buffer, give_back(buffer, position))

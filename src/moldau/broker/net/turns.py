@@ -1,0 +1,41 @@
+"""Turns: connections that send a lot at once are served a little each, one after another.
+
+The loop handles everything that has arrived in one round before it looks for more, so what each
+connection does in a round adds up to what everybody else waits. A connection gets a slice; what it
+has sent beyond that waits for its turn, and a round has one turn. Who sends little never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moldau.broker.net.connection import Connection
+
+# How long one connection's requests are handled before others are served.
+SLICE_S = 0.002
+
+
+class Turns:
+    """The connections that wait for their turn. Event loop only."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Connection] = deque()
+
+    def wait(self, connection: Connection) -> None:
+        """Calls `connection.take_turn` when it is its turn."""
+        self._waiting.append(connection)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        try:
+            self._waiting[0].take_turn()
+        finally:
+            # Only now, so that who wants another turn does not begin a second chain of calls.
+            self._waiting.popleft()
+            if self._waiting:
+                self._loop.call_soon(self._serve)

@@ -1,0 +1,1 @@
+"""The partitions that a broker holds: their logs, roles, flushing, repairs."""

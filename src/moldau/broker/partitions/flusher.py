@@ -1,0 +1,127 @@
+"""Forces partitions with a flush policy to disk, many writes at a time.
+
+One fsync runs per partition. All batches that arrive meanwhile share the next one (group commit),
+so the rate of acknowledged writes is a multiple of the disk's fsync rate. Event loop only; the
+fsync itself runs on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from moldau.log.errors import StorageError
+from moldau.log.flush import Flush
+from moldau.settings import LONG_MAX
+
+if TYPE_CHECKING:
+    from moldau.broker.partitions.partition import Partition
+
+logger = logging.getLogger("moldau.broker")
+
+# A count without a time would leave the last few messages waiting for ever.
+_IMPLIED_MS = 1000
+_THREADS = 4
+
+
+class Flusher:
+    """The flushes that are due, under way, or asked for again."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._threads = ThreadPoolExecutor(_THREADS, "moldau-flush")
+        self._due: dict[Partition, asyncio.TimerHandle] = {}
+        self._running: dict[Partition, asyncio.Future[None]] = {}
+        self._again: set[Partition] = set()
+        self._closed = False
+
+    def appended(self, partition: Partition) -> None:
+        """Notes that something was written that the policy wants on disk sooner or later."""
+        log = partition.log
+        if log.log_end - log.flushed >= log.config.flush_messages:
+            self.flush(partition)
+        elif partition not in self._due:
+            wait_ms = log.config.flush_ms
+            if wait_ms == LONG_MAX:
+                wait_ms = _IMPLIED_MS
+            # The loop's clock takes no more than a few weeks.
+            wait_s = min(wait_ms / 1000, 86_400.0)
+            self._due[partition] = self._loop.call_later(wait_s, self.flush, partition)
+
+    def flush(self, partition: Partition) -> None:
+        """Begins to force the partition to disk now, or as soon as the running fsync is done."""
+        due = self._due.pop(partition, None)
+        if due is not None:
+            due.cancel()
+        if self._closed:
+            return
+        if partition in self._running:
+            self._again.add(partition)
+            return
+        try:
+            flush = partition.log.prepare_flush()
+        except StorageError as error:
+            self._fail(partition, error)
+            return
+        if flush is None:
+            return
+        running = self._loop.run_in_executor(self._threads, flush.run)
+        self._running[partition] = running
+        running.add_done_callback(partial(self._finished, partition, flush))
+
+    async def force(self, partition: Partition) -> None:
+        """Waits until what is written by now is on disk, policy or not, or the disk has refused."""
+        log = partition.log
+        target = log.log_end
+        # One that runs already may have begun too early, and then a second one is under way.
+        for _ in range(2):
+            self.flush(partition)
+            running = self._running.get(partition)
+            if running is None:
+                return
+            await asyncio.wait([running])
+            if log.flushed >= target:
+                return
+
+    async def close(self) -> None:
+        """Begins no further flush and waits for those under way."""
+        self._closed = True
+        for due in self._due.values():
+            due.cancel()
+        self._due.clear()
+        await asyncio.to_thread(self._threads.shutdown)
+
+    def _finished(self, partition: Partition, flush: Flush, running: asyncio.Future[None]) -> None:
+        del self._running[partition]
+        again = partition in self._again
+        self._again.discard(partition)
+        flush.done()
+        error = running.exception()
+        if isinstance(error, StorageError):
+            if flush.lost_data:
+                self._fail(partition, error)
+            else:
+                self._retry(partition, error)
+            return
+        partition.flushed()
+        if again:
+            self.flush(partition)
+
+    def _retry(self, partition: Partition, error: StorageError) -> None:
+        """The batches are on disk, a small file beside them is not: there may be room soon."""
+        logger.error("flushing %s-%d failed: %s", partition.topic, partition.index, error)
+        if not self._closed and partition not in self._due:
+            wait_s = _IMPLIED_MS / 1000
+            self._due[partition] = self._loop.call_later(wait_s, self.flush, partition)
+
+    def _fail(self, partition: Partition, error: StorageError) -> None:
+        """A failed fsync is not tried again: the kernel may have dropped the pages (fsyncgate)."""
+        logger.error(
+            "%s-%d could not be forced to disk and is offline: %s",
+            partition.topic, partition.index, error,
+        )  # fmt: skip
+        partition.log.fail(error)
+        partition.wake()

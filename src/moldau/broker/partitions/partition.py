@@ -1,0 +1,386 @@
+"""One partition on this broker: its log, its role, and who waits for it. Event loop only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Container
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from moldau.broker.partitions.flusher import Flusher
+from moldau.broker.replication.leader.in_sync import InSync
+from moldau.cluster.state.topics import minimum_isr
+from moldau.log.config import LogConfig
+from moldau.log.errors import StorageError
+from moldau.log.log import Log
+from moldau.log.record_check import RecordCheck
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.cluster.state.topics import PartitionState
+
+
+class Waiter(Protocol):
+    """Something that is told when a partition's high watermark has moved."""
+
+    def notify(self) -> None: ...
+
+
+class Feed(Protocol):
+    """A follower that is being fed from this partition, by one of its sessions."""
+
+    @property
+    def replica(self) -> int: ...
+
+    def log_grew(self, from_end: int) -> None:
+        """There is more to send than at `from_end`."""
+
+    def offsets_moved(self) -> None:
+        """The high watermark or the log's start is another."""
+
+    def role_changed(self) -> None:
+        """This broker leads no more, or in another epoch."""
+
+    def progress_lost(self) -> None:
+        """What the follower has told of itself counts no more."""
+
+
+class Partition:
+    """A replica of a partition.
+
+    Appends are staged in the log and entered in `dirty`, the broker's list of partitions to commit
+    at the end of a receive. The high watermark moves on commit, or, where the topic has a flush
+    policy, when what was committed is on disk, or, where there are other replicas, when every one
+    that counts as in sync has it (`in_sync`, which only a leader with followers has), and at least
+    `min_isr` of them do.
+
+    `waiters` wait for the high watermark: consumers, writes with acks=all, journals. `feeds` wait
+    for the log's end: the followers.
+    """
+
+    __slots__ = (
+        "_announced_end",
+        "_announced_watermark",
+        "_broker_id",
+        "_dirty",
+        "_flusher",
+        "_is_dirty",
+        "_unclean_elections",
+        "adding",
+        "elr",
+        "epoch_start",
+        "feeds",
+        "in_sync",
+        "index",
+        "is_cut",
+        "is_leader",
+        "isr",
+        "lag_s",
+        "leader",
+        "leader_epoch",
+        "log",
+        "min_isr",
+        "replicas",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        log: Log,
+        broker_id: int,
+        dirty: list[Partition],
+        flusher: Flusher,
+        lag_s: float = 10.0,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.leader = -1
+        self.leader_epoch = -1
+        # Where the current leader epoch begins, while this broker leads.
+        self.epoch_start = 0
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.adding: tuple[int, ...] = ()
+        self.elr: tuple[int, ...] = ()
+        # How many have to be in sync: min.insync.replicas, or all where those are fewer.
+        self.min_isr = 1
+        self.is_leader = False
+        # The log was cut, and the checkpoint on disk still promises what was cut off.
+        self.is_cut = False
+        self.in_sync: InSync | None = None
+        # How long a follower may lag before it is out of sync.
+        self.lag_s = lag_s
+        # In the order of arrival; made on the first wait, since most partitions have none.
+        self.waiters: dict[Waiter, None] | None = None
+        # Made for the first follower. One may have several for a while: a session that it gave up
+        # is not known for that, and must not take the place of the one that it goes on with.
+        self.feeds: dict[Feed, None] | None = None
+        self._announced_end = self._announced_watermark = 0
+        self._broker_id = broker_id
+        self._dirty = dirty
+        self._flusher = flusher
+        self._is_dirty = False
+        self._unclean_elections = 0
+
+    # Roles
+
+    def become(self, state: PartitionState) -> None:
+        """Takes the role that the cluster gives this replica."""
+        was = (self.is_leader, self.leader_epoch)
+        is_new_epoch = state.leader_epoch != self.leader_epoch
+        if state.leader == self._broker_id and is_new_epoch and self.leader_epoch >= 0:
+            self._unclean_elections += self._broker_id not in self.isr
+        self.leader = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.replicas = tuple(state.replicas)
+        self.isr = tuple(state.isr)
+        self.adding = tuple(state.adding)
+        self.elr = tuple(state.elr)
+        self.min_isr = self._minimum()
+        self.is_leader = state.leader == self._broker_id
+        if self.is_leader:
+            self._lead(is_new_epoch)
+        else:
+            self.in_sync = None
+            # An epoch in which this broker led but wrote nothing means nothing to the new leader.
+            self.log.epochs.truncate_end(self.log.log_end)
+        if self.feeds and was != (self.is_leader, self.leader_epoch):
+            self._tell_role()
+
+    def _lead(self, is_new_epoch: bool) -> None:
+        log = self.log
+        log.epochs.assign(self.leader_epoch, log.log_end)
+        self.epoch_start = log.epochs.latest_start
+        self._announced_end = log.log_end
+        if self.replicas == (self._broker_id,):
+            self.in_sync = None
+        elif self.in_sync is None or is_new_epoch:
+            self.in_sync = InSync(
+                self._broker_id,
+                self.replicas,
+                self.isr,
+                self.epoch_start,
+                time.monotonic(),
+                self.elr,
+                self.min_isr,
+            )
+        else:
+            self._ask_progress(self.in_sync.agreed(self.replicas, self.isr, self.elr, self.min_isr))
+        if self.in_sync is None:
+            self._advance_high_watermark()
+        else:
+            self.count_followers()
+        if log.flushed < log.log_end:
+            self.ask_flush()
+
+    @property
+    def losses(self) -> int:
+        """How often this replica may have lost what a leader acknowledged."""
+        return self._unclean_elections + self.log.truncations
+
+    def resign(self) -> None:
+        """Leads no more, until the cluster says so again.
+
+        What is known of the followers stays: a proposal of theirs may yet take effect.
+        """
+        self.is_leader = False
+        if self.feeds:
+            self._tell_role()
+
+    def _tell_role(self) -> None:
+        for feed in list(self.feeds or ()):
+            feed.role_changed()
+
+    def configure(self, config: LogConfig) -> None:
+        """Takes the topic's settings as they are from now on."""
+        self.log.config = config
+        self.min_isr = self._minimum()
+        if self.is_leader:
+            if self.in_sync is not None:
+                self.in_sync.agreed(self.replicas, self.isr, self.elr, self.min_isr)
+            self._advance_high_watermark()
+        self.ask_flush()
+        if self.is_leader:
+            self.wake()
+
+    def _minimum(self) -> int:
+        return minimum_isr(self.log.config.min_insync_replicas, self.replicas, self.adding)
+
+    def check_epoch(self, leader_epoch: int) -> Error:
+        """KIP-320: whether a client's idea of the leader epoch (-1: none) is ours."""
+        if leader_epoch in (-1, self.leader_epoch):
+            return Error.NONE
+        if leader_epoch < self.leader_epoch:
+            return Error.FENCED_LEADER_EPOCH
+        return Error.UNKNOWN_LEADER_EPOCH
+
+    # Writing
+
+    def append(
+        self, batch: memoryview, now_ms: int, check: RecordCheck | None = None
+    ) -> tuple[int, int]:
+        """Stages a producer's batch; see `Log.append`."""
+        result = self.log.append(batch, self.leader_epoch, now_ms, check=check)
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._dirty.append(self)
+        return result
+
+    def commit(self) -> StorageError | None:
+        """Writes what is staged and moves the high watermark; the error where the disk refuses."""
+        self._is_dirty = False
+        try:
+            self.log.commit()
+        except StorageError as error:
+            self.log.report(error)
+            return error
+        if self.log.config.flushes:
+            self._flusher.appended(self)
+        self._advance_high_watermark()
+        return None
+
+    def announce(self) -> None:
+        """Tells whom it concerns that something was committed: followers, and whoever waits where
+        that moved the high watermark."""
+        if self.in_sync is None:
+            if self.waiters:
+                self.wake()
+            return
+        log = self.log
+        if self.feeds:
+            before = self._announced_end
+            for feed in self.feeds:
+                feed.log_grew(before)
+        self._announced_end = log.log_end
+        if log.high_watermark != self._announced_watermark:
+            self._watermark_moved()
+
+    def ask_flush(self) -> None:
+        """Somebody waits for what was just written: a flush policy need not take its time."""
+        if self.log.config.flushes:
+            self._flusher.flush(self)
+
+    async def force(self) -> None:
+        """Waits until what is written by now is on disk, or the disk has refused."""
+        await self._flusher.force(self)
+
+    def flushed(self) -> None:
+        """More of the log is on disk."""
+        if self.is_leader:
+            self._advance_high_watermark()
+        if self.in_sync is None:
+            self.wake()
+        elif self.log.high_watermark != self._announced_watermark:
+            self._watermark_moved()
+
+    def _advance_high_watermark(self) -> None:
+        log = self.log
+        in_sync = self.in_sync
+        if in_sync is None:
+            if self.isr == (self._broker_id,):
+                log.advance_high_watermark(log.flushed if log.config.flushes else log.log_end)
+        elif self.is_leader and in_sync.may_commit:
+            own_end = log.flushed if log.config.flushes else log.log_end
+            log.advance_high_watermark(
+                in_sync.committed(own_end, log.log_end, time.monotonic(), self.lag_s)
+            )
+
+    # Followers
+
+    def fetched_by(self, replica: int, log_end: int, log_start: int, epoch: int, at: float) -> None:
+        """A follower asks for `log_end`: it has everything before."""
+        in_sync, log = self.in_sync, self.log
+        assert in_sync is not None
+        follower = in_sync.followers[replica]
+        has_deleted = follower.log_start != log_start
+        follower.fetched(log_end, log_start, epoch, log.log_end, at)
+        self.count_followers()
+        if has_deleted:
+            self.wake()
+
+    def registered(self, live: Container[int]) -> None:
+        """Only these brokers are registered."""
+        if self.in_sync is not None:
+            self._ask_progress(self.in_sync.gone(live))
+            self.count_followers()
+
+    def _ask_progress(self, lost: Collection[int]) -> None:
+        """Where these followers are is to be read again from what they say."""
+        if lost and self.feeds:
+            for feed in self.feeds:
+                if feed.replica in lost:
+                    feed.progress_lost()
+
+    def feed_ended(self, ended: Feed) -> None:
+        """A session is no more, and what it said last need not be what the follower said last."""
+        if self.feeds and ended in self.feeds:
+            del self.feeds[ended]
+            self._ask_progress((ended.replica,))
+
+    def count_followers(self) -> None:
+        """Moves the high watermark if the followers, or who of them counts, allow it."""
+        self._advance_high_watermark()
+        if self.log.high_watermark != self._announced_watermark:
+            self._watermark_moved()
+
+    def start_moved(self) -> None:
+        """The log begins later than it did; followers are to know."""
+        if self.feeds:
+            for feed in self.feeds:
+                feed.offsets_moved()
+
+    def _watermark_moved(self) -> None:
+        self._announced_watermark = self.log.high_watermark
+        if self.feeds:
+            for feed in self.feeds:
+                feed.offsets_moved()
+        self.wake()
+
+    # Following
+
+    def append_replica(self, records: memoryview, asked: int) -> None:
+        """Writes what the leader sent when it was asked for `asked`; see `Log.append_replica`.
+
+        Batches before a bad one are written. StorageError when the disk refuses.
+        """
+        log = self.log
+        try:
+            log.append_replica(records, asked, time.time_ns() // 1_000_000)
+        finally:
+            log.commit()
+
+    def follow_offsets(self, high_watermark: int, log_start: int) -> None:
+        """Takes over the leader's high watermark and log start, as far as this log reaches."""
+        log = self.log
+        if high_watermark > log.high_watermark:
+            before = log.high_watermark
+            log.advance_high_watermark(high_watermark)
+            if log.high_watermark != before:
+                self.wake()
+        if log.log_start < log_start <= log.high_watermark:
+            log.delete_records_before(log_start)
+
+    # Waiting
+
+    def wait(self, waiter: Waiter) -> None:
+        """Has `waiter` told of the next move of the high watermark, until `unwait`."""
+        if self.waiters is None:
+            self.waiters = {}
+        self.waiters[waiter] = None
+
+    def unwait(self, waiter: Waiter) -> None:
+        if self.waiters is not None:
+            self.waiters.pop(waiter, None)
+
+    def wake(self) -> None:
+        """Tells everyone who waits."""
+        if self.waiters:
+            for waiter in list(self.waiters):
+                waiter.notify()

@@ -1,0 +1,73 @@
+"""Checks of records on the event loop: what is small is done at once, the rest aside.
+
+Only a few large ones run at a time, since each may take 128 MB. A connection whose request waits
+for one is not read from meanwhile, so its requests stay in order. Others may write to the same
+partition before it, as if they had been faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from moldau.log.record_check import RecordCheck
+from moldau.records.batch import HEADER_SIZE
+from moldau.wire.headers import RequestHeader, read_request_header
+from moldau.wire.primitives import TopicKey
+from moldau.wire.produce import produce_codec
+
+if TYPE_CHECKING:
+    from moldau.broker.net.connection import Connection
+    from moldau.broker.server import Broker
+
+# How many steps of all checks of a request are done at once.
+_STEPS_AT_ONCE = 3
+
+Checks = dict[tuple[TopicKey, int], RecordCheck]
+
+
+def begin_checks(broker: Broker, header: RequestHeader, frame: memoryview) -> tuple[Checks, bool]:
+    """The checks of what a Produce request writes to topics that ask for one, and whether all of
+    them are done."""
+    checks: Checks = {}
+    is_done = True
+    steps = _STEPS_AT_ONCE
+    for key, batches in produce_codec(header.version).decode(frame, header.body).topics:
+        topic = broker.topic_name(key)
+        for index, batch in batches:
+            partition = broker.partitions.get((topic, index))
+            if partition is None or not batch or len(batch) < HEADER_SIZE:
+                continue
+            config = partition.log.config
+            if config.looks_into_records and len(batch) <= config.max_message_bytes:
+                check = checks[key, index] = RecordCheck(batch, config)
+                while True:
+                    if steps == 0 or check.is_long:
+                        is_done = False
+                        break
+                    steps -= 1
+                    if not check.step():
+                        break
+    return checks, is_done
+
+
+async def look_into_records(broker: Broker, connection: Connection, frame: memoryview) -> None:
+    """Does the checks of the Produce request that the connection has put aside."""
+    checks, _ = begin_checks(broker, read_request_header(frame), frame)
+    await finish_checks(checks, broker.lookups)
+    connection.checks = checks
+
+
+async def finish_checks(checks: Checks, slots: asyncio.Semaphore) -> None:
+    """Does the steps that are left, the long ones on a thread, and serves others between them."""
+    loop = asyncio.get_running_loop()
+    async with slots:
+        for check in checks.values():
+            while True:
+                if check.is_long:
+                    is_more = await loop.run_in_executor(None, check.step)
+                else:
+                    is_more = check.step()
+                    await asyncio.sleep(0)
+                if not is_more:
+                    break

@@ -1,0 +1,306 @@
+"""The replicas that this broker holds, kept in line with what the cluster decided.
+
+A role is taken and left at once. Logs of new partitions are made, and those of deleted ones moved
+out of the way, a few at a time, so that a topic of thousands does not hold the loop. Until a log is
+there this broker does not lead its partition, and clients ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from moldau.broker.coordination.groups.topic import OFFSETS_TOPIC
+from moldau.broker.partitions.partition import Partition
+from moldau.cluster.state.changes import (
+    AnyChange,
+    BrokerConfigured,
+    BrokerJoined,
+    BrokerLeft,
+    PartitionsAdded,
+    PartitionsChanged,
+    TopicConfigured,
+    TopicCreated,
+    TopicDeleted,
+)
+from moldau.cluster.state.topics import INTERNAL_TOPICS, Topic
+from moldau.log.config import LogConfig
+from moldau.log.errors import StorageError
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.broker")
+
+# How many logs are made at once where few are asked for, as nearly always.
+LOGS_AT_ONCE = 20
+# How many logs are made or moved before the loop serves others again, where there are more.
+LOGS_AT_A_TIME = 5
+# After how long a partition is tried again that the disk refused.
+RETRY_S = 5.0
+
+
+class Replicas:
+    """Opens, gives roles to, and lets go of `broker.partitions`. Event loop only.
+
+    While the broker is fenced no replica of its leads, whatever the state says.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._fenced = False
+        # Topics of which the disk refused a partition.
+        self._incomplete: set[str] = set()
+        self._is_retrying = False
+        # No index of a topic that is held here is as high.
+        self._widths: dict[str, int] = {}
+        self._to_open: deque[tuple[str, UUID, int]] = deque()
+        self._to_delete: dict[tuple[str, int], None] = {}
+        # What was parsed last, with which defaults, and the settings that came of it.
+        self._parsed: tuple[Mapping[str, str], LogConfig, LogConfig] | None = None
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    @property
+    def is_fenced(self) -> bool:
+        return self._fenced
+
+    def reconcile(self) -> None:
+        """Brings the data folder in line with the state, after whatever happened meanwhile."""
+        broker = self._broker
+        state, logs = broker.state, broker.logs
+        for (name, index), log in list(logs.logs.items()):
+            topic = state.topics.get(name)
+            if topic is not None and log.topic_id is None:
+                # A power failure may have taken the small file that says so.
+                logs.claim(name, index, topic.id)
+            if topic is not None and topic.id == log.topic_id and index < len(topic.partitions):
+                if broker.id not in topic.partitions[index].replicas:
+                    logger.info("%s-%d has moved to other brokers: deleted here", name, index)
+                    logs.delete(name, index)
+            elif log.topic_id in state.deleted:
+                logs.delete(name, index)
+            else:
+                logs.set_aside(name, index)
+
+    def take_up_all(self) -> None:
+        """Holds everything that is this broker's, before anybody is served."""
+        for topic in self._broker.state.topics.values():
+            self._enter(topic)
+        self._open_some(len(self._to_open))
+
+    def take_up(self, topic: Topic, indexes: Iterable[int]) -> None:
+        """Holds these partitions of a topic, where they are this broker's."""
+        self._enter(topic, indexes)
+        self._open_some()
+
+    async def caught_up(self) -> None:
+        """Returns when every log is there that should be by now."""
+        await self._is_idle.wait()
+
+    def _enter(self, topic: Topic, indexes: Iterable[int] | None = None) -> None:
+        """Gives the partitions of a topic that are held here the roles that they have now, and
+        enters those that should be."""
+        broker = self._broker
+        for index in range(len(topic.partitions)) if indexes is None else indexes:
+            state = topic.partitions[index]
+            partition = broker.partitions.get((topic.name, index))
+            if broker.id not in state.replicas:
+                if partition is not None:
+                    logger.info("%s-%d has moved to other brokers", topic.name, index)
+                    self._let_go(partition)
+            elif partition is None:
+                self._to_open.append((topic.name, topic.id, index))
+            elif not self._fenced:
+                partition.become(state)
+                self._role_changed(partition)
+
+    # Logs, a few at a time
+
+    def _open_some(self, most: int = LOGS_AT_ONCE) -> None:
+        """Opens the partitions that were entered; those beyond `most` when others were served."""
+        for _ in range(min(most, len(self._to_open))):
+            self._open_next()
+        if self._incomplete and not self._is_retrying:
+            self._is_retrying = True
+            self._broker.spawn(self._retry())
+        if (self._to_open or self._to_delete) and self._is_idle.is_set():
+            self._is_idle.clear()
+            self._broker.spawn(self._catch_up())
+
+    async def _retry(self) -> None:
+        """Tries until the disk takes what it refused: it was full, or has been mended."""
+        try:
+            while self._incomplete:
+                await asyncio.sleep(RETRY_S)
+                self.complete()
+        finally:
+            self._is_retrying = False
+
+    async def _catch_up(self) -> None:
+        try:
+            while self._to_open or self._to_delete:
+                await asyncio.sleep(0)
+                for _ in range(min(LOGS_AT_A_TIME, len(self._to_open))):
+                    self._open_next()
+                for key in list(self._to_delete)[:LOGS_AT_A_TIME]:
+                    self._delete_log(key)
+        finally:
+            self._is_idle.set()
+
+    def _open_next(self) -> None:
+        """Opens a partition in the role that it has now, if it is still to be held here."""
+        broker = self._broker
+        name, topic_id, index = self._to_open.popleft()
+        topic = broker.state.topics.get(name)
+        if topic is None or topic.id != topic_id or index >= len(topic.partitions):
+            return
+        state = topic.partitions[index]
+        if broker.id not in state.replicas or (name, index) in broker.partitions:
+            return
+        try:
+            partition = self._open(topic, index)
+        except StorageError as error:
+            self._incomplete.add(name)
+            level = logging.DEBUG if self._is_retrying else logging.ERROR
+            logger.log(level, "%s-%d cannot be served yet: %s", name, index, error)
+            return
+        if not self._fenced:
+            partition.become(state)
+            self._role_changed(partition)
+
+    def _delete_log(self, key: tuple[str, int]) -> None:
+        del self._to_delete[key]
+        if key not in self._broker.logs.logs:
+            return
+        try:
+            self._broker.logs.delete(*key)
+        except StorageError as error:
+            logger.error("%s-%d could not be deleted: %s", *key, error)
+
+    def complete(self) -> None:
+        """Tries again to hold the partitions that the disk refused before."""
+        names, self._incomplete = self._incomplete, set()
+        for name in names & self._broker.state.topics.keys():
+            self._enter(self._broker.state.topics[name])
+        self._open_some()
+
+    def fence(self, fenced: bool) -> None:
+        """Leads nothing from now on; or leads again what the state says."""
+        self._fenced = fenced
+        if not fenced:
+            self.take_up_all()
+            return
+        for partition in self._broker.partitions.values():
+            if partition.is_leader:
+                partition.resign()
+                self._role_changed(partition)
+
+    def apply(self, changes: Sequence[AnyChange]) -> None:
+        """Does what a batch of changes asks of this broker's replicas."""
+        broker = self._broker
+        for change in changes:
+            match change:
+                case TopicCreated(topic):
+                    self._enter(topic)
+                case PartitionsAdded(name, first, added):
+                    self._enter(broker.state.topics[name], range(first, first + len(added)))
+                case PartitionsChanged(name, partitions):
+                    if name in broker.state.topics:
+                        self._enter(broker.state.topics[name], partitions)
+                case TopicDeleted(name, id):
+                    self._delete(name)
+                    broker.refused_writes.topic_deleted(name, id)
+                case TopicConfigured(name):
+                    self.configure(name)
+                case BrokerConfigured():
+                    broker.configure()
+                case BrokerJoined() | BrokerLeft():
+                    broker.replication.brokers_changed()
+                    broker.repairs.look_again()
+                case _:
+                    pass
+        self._open_some()
+
+    def configure(self, name: str) -> None:
+        """Takes a topic's settings as they are from now on."""
+        topic = self._broker.state.topics.get(name)
+        if topic is None:
+            return
+        config = self._config_of(topic)
+        self._note_checks(topic, config)
+        for index in range(len(topic.partitions)):
+            partition = self._broker.partitions.get((name, index))
+            if partition is not None:
+                partition.configure(config)
+                self._broker.replication.reconsider(partition)
+
+    def _config_of(self, topic: Topic) -> LogConfig:
+        """The settings of a topic's logs, parsed once for all that are opened in a row."""
+        defaults = self._broker.settings.topic_defaults
+        parsed = self._parsed
+        if parsed is None or parsed[0] is not topic.configs or parsed[1] is not defaults:
+            config = LogConfig.parse(topic.configs, defaults) if topic.configs else defaults
+            parsed = self._parsed = (topic.configs, defaults, config)
+        return parsed[2]
+
+    def _note_checks(self, topic: Topic, config: LogConfig) -> None:
+        if config.looks_into_records and topic.name not in INTERNAL_TOPICS:
+            self._broker.checks_records = True
+
+    def _open(self, topic: Topic, index: int) -> Partition:
+        broker = self._broker
+        key = topic.name, index
+        if key in self._to_delete:
+            # It was here before, as another topic's or as one that had moved away.
+            self._delete_log(key)
+        log = broker.logs.logs.get(key)
+        if log is not None and log.topic_id not in (None, topic.id):
+            # A topic of this name was deleted before anybody here listened.
+            if log.topic_id in broker.state.deleted:
+                broker.logs.delete(*key)
+            else:
+                broker.logs.set_aside(*key)
+            log = None
+        config = self._config_of(topic)
+        if log is None:
+            log = broker.logs.create(topic.name, index, topic.id, config)
+        log.config = config
+        log.on_failure = broker.repairs.on_failure
+        self._note_checks(topic, config)
+        partition = broker.new_partition(topic, index, log)
+        broker.partitions[key] = partition
+        self._widths[topic.name] = max(index + 1, self._widths.get(topic.name, 0))
+        return partition
+
+    def _role_changed(self, partition: Partition) -> None:
+        if partition.topic == OFFSETS_TOPIC:
+            self._broker.groups.partition_changed(partition)
+        self._broker.replication.partition_changed(partition)
+        partition.wake()
+        if partition.log.offline is not None:
+            self._broker.repairs.consider(partition)
+
+    def drop(self, partition: Partition) -> None:
+        """Holds the partition no more; its log is the caller's to remove."""
+        del self._broker.partitions[partition.topic, partition.index]
+        partition.resign()
+        self._broker.replication.partition_dropped(partition)
+        if partition.topic == OFFSETS_TOPIC:
+            self._broker.groups.partition_changed(partition)
+        partition.wake()
+
+    def _let_go(self, partition: Partition) -> None:
+        self.drop(partition)
+        self._to_delete[partition.topic, partition.index] = None
+
+    def _delete(self, name: str) -> None:
+        for index in range(self._widths.pop(name, 0)):
+            partition = self._broker.partitions.get((name, index))
+            if partition is not None:
+                self._let_go(partition)
+        self._broker.groups.topic_deleted(name)

@@ -1,0 +1,49 @@
+"""Where the leader's log begins and ends, asked by a follower that lies outside of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from moldau.broker.replication.follower.followed import Followed
+from moldau.peer.aio import AsyncConnection
+from moldau.peer.errors import ConnectionLost, Refused
+from moldau.wire.apis import Api
+
+_WITHIN_S = 5.0
+# ListOffsets
+_LATEST = -1
+_EARLIEST = -2
+
+
+async def leader_bounds(
+    connection: AsyncConnection, replica: int, followed: Followed
+) -> tuple[int, int]:
+    """The first offset and the end, as of the followed term; Refused by who does not lead in it."""
+    start = await _offset_at(connection, replica, followed, _EARLIEST)
+    return start, await _offset_at(connection, replica, followed, _LATEST)
+
+
+async def _offset_at(
+    connection: AsyncConnection, replica: int, followed: Followed, timestamp: int
+) -> int:
+    partition = followed.partition
+    wanted = {
+        "partition_index": partition.index,
+        "current_leader_epoch": followed.epoch,
+        "timestamp": timestamp,
+    }
+    values = {
+        "replica_id": replica,
+        "isolation_level": 0,
+        "topics": [{"name": partition.topic, "partitions": [wanted]}],
+        "timeout": int(_WITHIN_S * 1000),
+    }
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            answer = await connection.ask(Api.LIST_OFFSETS, values)
+    except TimeoutError:
+        raise ConnectionLost(connection.address, f"no answer in {_WITHIN_S:g} s") from None
+    (found,) = answer.topics[0].partitions
+    if found.error_code:
+        raise Refused(found.error_code, f"{followed}: where its log lies is not known")
+    return int(found.offset)

@@ -1,0 +1,380 @@
+"""Copies from one leader: one connection, one question for many partitions, over and over.
+
+Of one leader's partitions, those that can be asked for are part of a fetch session. One that must
+wait (for the disk, after an error, for its share of the bandwidth) is left out of it meanwhile, and
+holds up no other. When a partition comes in while a question waits at the leader for news, another
+question follows at once, and the leader lets go of the first.
+
+Nothing is asked while this broker is not registered: the leader could not tell which of its lives
+asks (KIP-903).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.replication.follower.bounds import leader_bounds
+from moldau.broker.replication.follower.fetch_session import Asking
+from moldau.broker.replication.follower.followed import Followed, Next
+from moldau.broker.replication.follower.throttle import Throttle
+from moldau.log.errors import StorageError
+from moldau.peer.aio import AsyncConnection
+from moldau.peer.errors import ConnectionLost, PeerError, Refused
+from moldau.peer.fetching import FetchAnswer, FetchQuestion, Wanted
+from moldau.wire.errors import Error
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.replication")
+
+Place = tuple[UUID, int]
+
+_CONNECT_S = 5.0
+# How long beyond its own waiting time an answer may take before the connection counts as dead.
+_PATIENCE_S = 5.0
+# After so many bytes the loop serves others before the rest of an answer is appended.
+_AT_A_TIME = 2 << 20
+
+_SESSION_LOST = frozenset(
+    (
+        Error.FETCH_SESSION_ID_NOT_FOUND,
+        Error.INVALID_FETCH_SESSION_EPOCH,
+        Error.FETCH_SESSION_TOPIC_ID_ERROR,
+    )
+)
+
+
+class Fetcher:
+    """Follows one leader for some of its partitions, until `stop`. Event loop only."""
+
+    def __init__(self, broker: Broker, leader: int, throttle: Throttle) -> None:
+        self._broker = broker
+        self._leader = leader
+        self._throttle = throttle
+        self._followed: dict[Place, Followed] = {}
+        self._asking = Asking(self._wanted)
+        self._connection: AsyncConnection | None = None
+        # Questions that wait for their answers, with their numbers, which only go up.
+        self._under_way: deque[tuple[int, asyncio.Future[FetchAnswer]]] = deque()
+        self._questions = 0
+        self._heard_at = 0.0
+        self._patience: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+        self._is_telling = False
+        self._is_down = False
+        self._side: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    # What to follow
+
+    def follow(self, partition: Partition) -> None:
+        """Copies the partition from now on, in its leader epoch of now."""
+        followed = Followed(partition)
+        place = followed.place
+        known = self._followed.get(place)
+        if known is not None and known.partition is partition and known.epoch == followed.epoch:
+            return
+        self._followed[place] = followed
+        self._admit(followed)
+        if self._task is None:
+            self._task = self._broker.loop.create_task(self._run())
+
+    def unfollow(self, partition: Partition) -> None:
+        """Copies it no more; nothing is appended to it after this."""
+        place = (partition.topic_id, partition.index)
+        known = self._followed.get(place)
+        if known is not None and known.partition is partition:
+            del self._followed[place]
+            self._asking.leave_out(place)
+            self._tell_soon()
+
+    def leader_changed(self) -> None:
+        """The leader registered, perhaps elsewhere, or is gone."""
+        info = self._broker.state.brokers.get(self._leader)
+        connection = self._connection
+        if (
+            info is not None
+            and connection is not None
+            and connection.address != f"{info.host}:{info.port}"
+        ):
+            connection.close()
+        self._changed.set()
+
+    async def stop(self) -> None:
+        self._followed.clear()
+        tasks = list(self._side)
+        if self._task is not None:
+            tasks.append(self._task)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Talking to the leader
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._connect_and_copy()
+                continue
+            except PeerError as problem:
+                level = logging.DEBUG if self._is_down else logging.WARNING
+                logger.log(level, "cannot copy from broker %d: %s", self._leader, problem)
+                self._is_down = True
+            except Exception:
+                logger.exception("copying from broker %d failed", self._leader)
+            finally:
+                self._hang_up()
+            self._changed.clear()
+            await self._until_changed(self._backoff_s)
+
+    async def _connect_and_copy(self) -> None:
+        while not self._followed or self._own_epoch() is None:
+            self._changed.clear()
+            await self._changed.wait()
+        info = self._broker.state.brokers.get(self._leader)
+        if info is None:
+            raise ConnectionLost(f"broker {self._leader}", "it is not registered")
+        client_id = f"replica-{self._broker.id}"
+        connection = await AsyncConnection.connect(info.host, info.port, client_id, _CONNECT_S)
+        self._connection = connection
+        if self._is_down:
+            self._is_down = False
+            logger.info("copying from broker %d again", self._leader)
+        self._heard_at = self._broker.loop.time()
+        self._be_patient()
+        while self._followed:
+            if not self._under_way:
+                own_epoch = self._own_epoch()
+                if own_epoch is None:
+                    return
+                self._heard_at = self._broker.loop.time()
+                self._ask(connection, own_epoch)
+            question, answer = self._under_way[0]
+            fetched = await answer
+            self._heard_at = self._broker.loop.time()
+            self._under_way.popleft()
+            await self._take(connection, question, fetched)
+
+    def _be_patient(self) -> None:
+        """Hangs up on a leader that does not answer. One timer for all rounds, which are many."""
+        limit_s = self._broker.settings.replica_fetch_wait_max_ms / 1000 + _PATIENCE_S
+        left_s = self._heard_at + limit_s - self._broker.loop.time()
+        if left_s > 0:
+            self._patience = self._broker.loop.call_later(left_s, self._be_patient)
+        elif self._connection is not None:
+            self._connection.close(f"no answer in {limit_s:g} s")
+
+    def _hang_up(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        self._expect_nothing()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _expect_nothing(self) -> None:
+        """There is no session any more: what is under way of it counts for nothing."""
+        for _, answer in self._under_way:
+            answer.cancel()
+        self._under_way.clear()
+        self._asking.begin()
+
+    def _own_epoch(self) -> int | None:
+        """The epoch of this broker's registration; None while it has none."""
+        own = self._broker.state.brokers.get(self._broker.id)
+        return None if own is None or own.epoch < 0 else own.epoch
+
+    @property
+    def _backoff_s(self) -> float:
+        return self._broker.settings.replica_fetch_backoff_ms / 1000
+
+    async def _until_changed(self, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _ask(self, connection: AsyncConnection, own_epoch: int) -> None:
+        broker, asking = self._broker, self._asking
+        settings = broker.settings
+        self._questions += 1
+        wanted, forgotten = asking.question()
+        question = FetchQuestion(
+            wanted,
+            max_wait_ms=settings.replica_fetch_wait_max_ms,
+            min_bytes=1,
+            max_bytes=settings.replica_fetch_response_max_bytes,
+            replica_id=broker.id,
+            replica_epoch=own_epoch,
+            session_id=asking.session_id,
+            session_epoch=asking.epoch,
+            forgotten=forgotten,
+        )
+        asking.asked()
+        answer = connection.fetch(question)
+        # One that nobody awaits any more may still end with the connection.
+        answer.add_done_callback(_looked_at)
+        self._under_way.append((self._questions, answer))
+
+    def _wanted(self, place: Place) -> Wanted:
+        settings = self._broker.settings
+        # With few partitions each may have more: a round costs as much as copying a megabyte.
+        share = settings.replica_fetch_response_max_bytes // max(len(self._asking), 1)
+        followed = self._followed[place]
+        if self._broker.id in followed.partition.adding:
+            share = 0
+        most = max(settings.replica_fetch_max_bytes, share)
+        return followed.wanted(most, self._questions)
+
+    def _tell_soon(self) -> None:
+        """Has the leader told of a change, though a question may be waiting there."""
+        self._changed.set()
+        if not self._is_telling:
+            self._is_telling = True
+            self._broker.loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._is_telling = False
+        connection, own_epoch = self._connection, self._own_epoch()
+        if (
+            connection is not None
+            and connection.is_open
+            and own_epoch is not None
+            and len(self._under_way) == 1
+            and self._asking.session_id
+            and self._asking.has_news
+        ):
+            self._ask(connection, own_epoch)
+
+    # What the leader answers
+
+    async def _take(self, connection: AsyncConnection, question: int, answer: FetchAnswer) -> None:
+        if answer.error in _SESSION_LOST:
+            self._expect_nothing()
+            return
+        if answer.error:
+            raise Refused(answer.error, f"broker {self._leader} refused to be copied from")
+        if not self._asking.session_id:
+            self._asking.begun(answer.session_id)
+            if not answer.session_id:
+                self._asking.begin()
+        outcomes: dict[Next, list[Followed]] = {}
+        taken = 0
+        for fetched in answer.partitions:
+            assert isinstance(fetched.topic, UUID)
+            place = (fetched.topic, fetched.partition)
+            followed = self._followed.get(place)
+            if followed is None or place not in self._asking or not followed.is_current:
+                continue
+            outcome = followed.take(fetched, question)
+            if outcome is Next.MOVE:
+                self._asking.move(place)
+            elif outcome is not Next.STAY:
+                self._asking.leave_out(place)
+                outcomes.setdefault(outcome, []).append(followed)
+            size = len(fetched.records)
+            if size and self._broker.id in followed.partition.adding:
+                self._slow_down(followed, size)
+            taken += size
+            if taken >= _AT_A_TIME:
+                taken = 0
+                await asyncio.sleep(0)
+        if answer.partitions:
+            connection.recycle(answer.partitions[0].records)
+        if outcomes:
+            await self._carry_out(connection, outcomes)
+
+    async def _carry_out(
+        self, connection: AsyncConnection, outcomes: dict[Next, list[Followed]]
+    ) -> None:
+        if Next.RELOCATE in outcomes:
+            for followed in outcomes[Next.RELOCATE]:
+                outcome = await self._relocate(connection, followed)
+                outcomes.setdefault(outcome, []).append(followed)
+        if Next.RETRY in outcomes:
+            self._resume_later(outcomes[Next.RETRY], self._backoff_s)
+        if Next.CHECKPOINT in outcomes:
+            self._aside(self._checkpoint(outcomes[Next.CHECKPOINT]))
+        for followed in outcomes.get(Next.FLUSH, ()):
+            self._aside(self._flush(followed))
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._broker.loop.create_task(work)
+        self._side.add(task)
+        task.add_done_callback(self._side.discard)
+
+    def _resume_later(self, waiting: list[Followed], after_s: float) -> None:
+        self._broker.loop.call_later(after_s, self._resume, waiting)
+
+    def _resume(self, waiting: Iterable[Followed]) -> None:
+        for followed in waiting:
+            if self._followed.get(followed.place) is followed:
+                self._admit(followed)
+
+    def _admit(self, followed: Followed) -> None:
+        """Has the leader asked for a partition, once this disk holds what that tells it.
+
+        An earlier life, role or term may have left something to write down first.
+        """
+        if followed.partition.is_cut:
+            self._asking.leave_out(followed.place)
+            self._aside(self._checkpoint([followed]))
+        elif followed.is_unflushed:
+            self._asking.leave_out(followed.place)
+            self._aside(self._flush(followed))
+        else:
+            self._asking.add(followed.place)
+        self._tell_soon()
+
+    def _slow_down(self, followed: Followed, size: int) -> None:
+        """Keeps a partition that is moving here from taking more than its share."""
+        rate = self._broker.settings.follower_replication_throttled_rate
+        wait_s = self._throttle.take(size, rate, time.monotonic())
+        if wait_s > 0.001 and followed.place in self._asking:
+            self._asking.leave_out(followed.place)
+            self._resume_later([followed], wait_s)
+
+    async def _flush(self, followed: Followed) -> None:
+        await followed.partition.force()
+        if not followed.is_unflushed:
+            self._resume([followed])
+        elif followed.partition.log.offline is None:
+            self._resume_later([followed], self._backoff_s)
+
+    async def _checkpoint(self, cut: list[Followed]) -> None:
+        """A crash must not find less than the recovery points promise."""
+        try:
+            await asyncio.to_thread(self._broker.logs.prepare_checkpoint())
+        except StorageError as error:
+            logger.error("the checkpoint after a truncation failed, trying again: %s", error)
+            await asyncio.sleep(1)
+            self._aside(self._checkpoint(cut))
+            return
+        for followed in cut:
+            followed.partition.is_cut = False
+        self._resume(cut)
+
+    async def _relocate(self, connection: AsyncConnection, followed: Followed) -> Next:
+        try:
+            start, end = await leader_bounds(connection, self._broker.id, followed)
+        except Refused as refusal:
+            followed.complain(str(refusal), logging.DEBUG)
+            return Next.RETRY
+        if self._followed.get(followed.place) is not followed or not followed.is_current:
+            return Next.STAY
+        return followed.relocate(start, end)
+
+
+def _looked_at(answer: asyncio.Future[FetchAnswer]) -> None:
+    if not answer.cancelled():
+        answer.exception()

@@ -1,0 +1,215 @@
+"""One partition that this broker follows: what an answer of the leader does to its log.
+
+An answer counts only for the question that it answers. A slow link may bring one late: after the
+leader's term has ended and begun again, or after the log was cut or has grown. Its records would
+then leave a hole, and what it says of the log's end or divergence is true no more. Questions are
+numbered, and a partition remembers the last one that named it, in this term and since its log last
+changed: an answer to an earlier one is dropped whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from enum import Enum
+from uuid import UUID
+
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.replication.follower.divergence import common_end
+from moldau.log.errors import LogError, StorageError
+from moldau.peer.errors import name_of
+from moldau.peer.fetching import FetchedPartition, Wanted
+from moldau.records.batch import BatchError, read_header
+from moldau.wire.errors import Error
+
+logger = logging.getLogger("moldau.replication")
+
+# The leader or the follower has yet to hear of a change of the cluster.
+_PASSING = frozenset(
+    (
+        Error.NOT_LEADER_OR_FOLLOWER,
+        Error.FENCED_LEADER_EPOCH,
+        Error.UNKNOWN_LEADER_EPOCH,
+        Error.UNKNOWN_TOPIC_ID,
+        Error.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+
+
+# Later than any question: no answer is due.
+_NOT_ASKED = sys.maxsize
+
+
+class Next(Enum):
+    """What is to happen with a followed partition after an answer."""
+
+    STAY = "nothing has changed"
+    MOVE = "ask for what follows"
+    FLUSH = "force it to disk, then ask for what follows"
+    CHECKPOINT = "write down that the log is shorter, then ask on"
+    RELOCATE = "find out where the leader's log lies"
+    RETRY = "ask again after a while"
+    STOP = "the log takes nothing more"
+
+
+class Followed:
+    """A partition while it is followed in one leader epoch. Event loop only."""
+
+    __slots__ = ("_asked", "_complaint", "_question", "epoch", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.epoch = partition.leader_epoch
+        # The offset that was asked for last, and the number of the question that did.
+        self._asked = -1
+        self._question = _NOT_ASKED
+        self._complaint = ""
+
+    @property
+    def place(self) -> tuple[UUID, int]:
+        return self.partition.topic_id, self.partition.index
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the leader of this epoch is still the one to follow."""
+        partition = self.partition
+        return partition.leader_epoch == self.epoch and not partition.is_leader
+
+    @property
+    def is_unflushed(self) -> bool:
+        """Whether the leader must not be asked yet: it takes what is asked for as a sign that all
+        before is on this disk, where a flush policy wants it there."""
+        log = self.partition.log
+        return log.config.flushes and log.flushed < log.log_end
+
+    def wanted(self, max_bytes: int, question: int) -> Wanted:
+        """What to ask the leader for in the question of this number."""
+        partition, log = self.partition, self.partition.log
+        self._asked = log.log_end
+        self._question = question
+        return Wanted(
+            partition.topic,
+            partition.topic_id,
+            partition.index,
+            log.log_end,
+            max_bytes,
+            self.epoch,
+            log.epochs.latest,
+            log.log_start,
+        )
+
+    def take(self, fetched: FetchedPartition, question: int) -> Next:
+        """Takes in what the leader answered to the question of this number."""
+        if question < self._question:
+            # Whatever it is about, the leader will be, or has been, asked again.
+            return Next.STAY
+        outcome = self._take(fetched)
+        if outcome is not Next.STAY:
+            self._question = _NOT_ASKED
+        return outcome
+
+    def _take(self, fetched: FetchedPartition) -> Next:
+        if fetched.error == Error.OFFSET_OUT_OF_RANGE:
+            return Next.RELOCATE
+        if fetched.error:
+            passing = fetched.error in _PASSING
+            self.complain(name_of(fetched.error), logging.DEBUG if passing else logging.WARNING)
+            return Next.RETRY
+        try:
+            if fetched.diverging is not None:
+                return self._cut(*fetched.diverging)
+            return self._copy(fetched)
+        except StorageError as error:
+            self.complain(str(error), logging.ERROR)
+            self.partition.log.report(error)
+            return Next.STOP if self.partition.log.offline is not None else Next.RETRY
+        except (BatchError, LogError) as error:
+            self.complain(f"what the leader sent cannot be appended: {error}", logging.ERROR)
+            return Next.RETRY
+
+    def _copy(self, fetched: FetchedPartition) -> Next:
+        partition, log = self.partition, self.partition.log
+        start, records, asked = log.log_start, fetched.records, self._asked
+        if records:
+            header = read_header(records)
+            if header.base_offset < asked == log.log_end:
+                if log.log_start < log.log_end or header.last_offset < log.log_end:
+                    self.complain(
+                        f"the leader sent offset {header.base_offset}, not {log.log_end}",
+                        logging.ERROR,
+                    )
+                    return Next.RETRY
+                # The log begins inside of a batch, since the leader's does.
+                log.restart_at(header.base_offset, log.log_start)
+                asked = header.base_offset
+            partition.append_replica(records, asked)
+        partition.follow_offsets(fetched.high_watermark, fetched.log_start)
+        self._complaint = ""
+        return self._go_on() if records or log.log_start != start else Next.STAY
+
+    def _go_on(self) -> Next:
+        return Next.FLUSH if self.is_unflushed else Next.MOVE
+
+    def _cut(self, epoch: int, leader_end: int) -> Next:
+        """Cuts what the leader does not have."""
+        log = self.partition.log
+        before = (log.log_end, log.epochs.latest)
+        flushed = log.flushed
+        end = common_end(log.epochs, log.log_end, epoch, leader_end)
+        self._truncate(end, f"epoch {epoch} of the leader ends at {leader_end}")
+        if (log.log_end, log.epochs.latest) == before:
+            self.complain(
+                f"the leader's log parts from ours in epoch {epoch} at {leader_end}, which is"
+                f" beyond our end {log.log_end}",
+                logging.ERROR,
+            )
+            return Next.RETRY
+        return Next.CHECKPOINT if log.log_end < flushed else self._go_on()
+
+    def relocate(self, leader_start: int, leader_end: int) -> Next:
+        """Goes to where the leader's log lies, which is [leader_start, leader_end]."""
+        log = self.partition.log
+        try:
+            if leader_end < log.log_end:
+                self._truncate(leader_end, "the leader's log ends there")
+                return Next.CHECKPOINT
+            if leader_start > log.log_end:
+                logger.warning(
+                    "%s: everything up to %d is gone at the leader; going on from there, not %d",
+                    self, leader_start, log.log_end,
+                )  # fmt: skip
+                self.partition.is_cut = True
+                log.restart_at(leader_start)
+                return Next.CHECKPOINT
+        except StorageError as error:
+            self.complain(str(error), logging.ERROR)
+            log.report(error)
+            return Next.STOP if log.offline is not None else Next.RETRY
+        return Next.RETRY
+
+    def _truncate(self, end: int, reason: str) -> None:
+        log = self.partition.log
+        before, watermark = log.log_end, log.high_watermark
+        if end < watermark:
+            logger.error(
+                "%s: cutting below the high watermark %d, what was committed is lost: %s",
+                self, watermark, reason,
+            )  # fmt: skip
+        if end < log.flushed:
+            self.partition.is_cut = True
+        log.truncate_to(end)
+        if log.log_end != before:
+            logger.info(
+                "%s: cut from %d to %d to follow broker %d in epoch %d: %s",
+                self, before, log.log_end, self.partition.leader, self.epoch, reason,
+            )  # fmt: skip
+
+    def complain(self, what: str, level: int) -> None:
+        """Says so in the log, unless it was the last thing said."""
+        if what != self._complaint:
+            self._complaint = what
+            logger.log(level, "%s cannot be copied from broker %d: %s",
+                       self, self.partition.leader, what)  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.partition.topic}-{self.partition.index}"

@@ -1,0 +1,125 @@
+"""What a broker does on the side: retention, rolling, checkpoints, idle connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from moldau.broker.partitions.refused_writes import ROUND_MS
+from moldau.broker.upkeep.cleaner import Cleaner
+from moldau.log.errors import StorageError
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.broker")
+
+# A connection that has been quiet this long gives its large buffer back.
+_QUIET_MS = 10_000
+# How many logs are looked after before the loop serves others again.
+_LOGS_AT_A_TIME = 50
+# A cleaner told to wait for nothing still lets others have the processor.
+_LEAST_BACKOFF_MS = 5
+
+
+class Upkeep:
+    """The background rounds of one broker, each at its own pace, until `stop`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+        self._cleaner = Cleaner(broker)
+
+    def start(self) -> None:
+        settings = self._broker.settings
+        checkpoint_ms = settings.log_flush_offset_checkpoint_interval_ms
+        retention_ms = settings.log_retention_check_interval_ms
+        self._begin("retention", self.delete_expired, lambda: retention_ms)
+        self._begin("checkpoint", self.checkpoint, lambda: checkpoint_ms)
+        self._begin("compaction", self._cleaner.clean, self._cleaner_backoff_ms)
+        self._begin("connections", self.tend_connections, lambda: _QUIET_MS // 2)
+        self._begin("refused writes", self.forget_refusals, lambda: ROUND_MS)
+
+    def _cleaner_backoff_ms(self) -> int:
+        """Asked anew each time, since it may be changed while the broker runs."""
+        return max(self._broker.settings.log_cleaner_backoff_ms, _LEAST_BACKOFF_MS)
+
+    async def stop(self) -> None:
+        """Lets a round that is under way end: its thread would write on while the logs close."""
+        self._stopping.set()
+        self._cleaner.stop()
+        await asyncio.gather(*self._tasks)
+
+    def _begin(
+        self, name: str, work: Callable[[], Awaitable[None]], interval_ms: Callable[[], int]
+    ) -> None:
+        self._tasks.append(self._broker.loop.create_task(self._repeat(name, work, interval_ms)))
+
+    async def _repeat(
+        self, name: str, work: Callable[[], Awaitable[None]], interval_ms: Callable[[], int]
+    ) -> None:
+        while not self._stopping.is_set():
+            try:
+                await asyncio.wait_for(self._stopping.wait(), interval_ms() / 1000)
+            except TimeoutError:
+                pass
+            else:
+                return
+            try:
+                await work()
+            except Exception:
+                logger.exception("the %s round failed; it is tried again later", name)
+
+    async def delete_expired(self) -> None:
+        """Closes segments that are old, deletes what retention no longer keeps, forgets producers.
+
+        The room that this makes may be what a partition is waiting for.
+        """
+        broker = self._broker
+        broker.replicas.complete()
+        for count, partition in enumerate(list(broker.partitions.values()), 1):
+            log = partition.log
+            try:
+                log.delete_expired(broker.now_ms())
+                log.roll_if_due(broker.now_ms())
+                idle_ms = broker.settings.producer_id_expiration_ms
+                forgotten = log.producers.expire(broker.now_ms(), idle_ms)
+                if broker.refused_writes.topics:
+                    broker.refused_writes.producers_forgotten(partition, forgotten)
+            except StorageError as error:
+                # The others must not wait for this one's disk.
+                logger.error("retention of %s-%d failed: %s", log.topic, log.partition, error)
+            if count % _LOGS_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+
+    async def checkpoint(self) -> None:
+        """Forces logs to disk on a thread and writes down how far recovery need not look."""
+        broker = self._broker
+        for count, partition in enumerate(list(broker.partitions.values()), 1):
+            if self._stopping.is_set():
+                return
+            await partition.force()
+            if count % _LOGS_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        await asyncio.to_thread(broker.logs.prepare_checkpoint())
+        await self._cleaner.checkpoint()
+
+    async def forget_refusals(self) -> None:
+        """Lets go of refused writes that nobody has sent again."""
+        self._broker.refused_writes.end_round()
+
+    async def tend_connections(self) -> None:
+        """Ends connections that have been idle too long; shrinks the buffers of quiet ones."""
+        broker = self._broker
+        now = broker.loop.time()
+        longest = broker.settings.connections_max_idle_ms / 1000
+        for connection in list(broker.connections):
+            quiet = now - connection.active_at
+            if quiet > longest:
+                logger.info("closing connection from %s: idle for %.0f s", connection.peer, quiet)
+                connection.finish()
+            elif quiet > _QUIET_MS / 1000:
+                connection.input.shrink()

@@ -1,0 +1,340 @@
+"""`moldau consume`: messages of a topic onto stdout."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.avro import AvroDecoder
+from moldau.cli.clients import (
+    CLIENT_ID,
+    REQUEST_TIMEOUT_S,
+    connect_consumer,
+    failure_of,
+    failures,
+    topic_metadata,
+)
+from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Topic
+from moldau.cli.stopping import stopping
+from moldau.cli.views.messages import PLACEHOLDERS, Decode, compile_format, message_as_json
+from moldau.cli.views.output import Failure, ProgressBar, leave_stdout, show
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+BATCH = 1000
+# Long enough to be no load, short enough for Ctrl-C: signals wait while librdkafka polls.
+POLL_S = 0.2
+
+SESSION_TIMEOUT_S = 10.0
+
+EARLIEST, LATEST = -2, -1
+
+
+def consume(
+    topic: Topic,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="G",
+            help="Read as a member of this group: its members share the partitions, and it goes on "
+            "where it stopped. What was printed is committed.",
+        ),
+    ] = None,
+    from_beginning: Annotated[
+        bool,
+        typer.Option(
+            "--from-beginning",
+            help="Start at the first message kept; a group, where it has committed nothing yet.",
+        ),
+    ] = False,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|-N|earliest|latest",
+            help="Start at offset N, or N messages before the end, in each partition.",
+        ),
+    ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(min=0, metavar="N", help="Only this partition; may be repeated."),
+    ] = None,
+    maximum: Annotated[
+        int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N messages.")
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="S", help="Stop when no message came for S seconds."),
+    ] = None,
+    template: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="TEXT",
+            help="How a message is printed, with "
+            + " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+            + r" and \n, \t.",
+        ),
+    ] = "{value}",
+    avro: Annotated[
+        bool,
+        typer.Option(
+            "--avro",
+            help="Values are Avro with a schema's header: show them as JSON. "
+            "One that cannot be read is shown as it is, and the exit status is 1.",
+        ),
+    ] = False,
+    session_timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1,
+            metavar="S",
+            help="With --group: when this member dies, others take over after so many seconds, "
+            "10 if not given.",
+        ),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --group: a name to know this member by; moldau-cli if not given.",
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: Json = False,
+) -> None:
+    """Print the messages of a topic, from now on or from an earlier point.
+
+    Runs until --max, --timeout or Ctrl-C. Without --group it sees every message and commits no
+    offsets.
+    """
+    if from_beginning and offset is not None:
+        raise typer.BadParameter("--from-beginning and --offset exclude each other")
+    if group is not None:
+        _check_group(group, offset, partition)
+    elif session_timeout is not None or client_id is not None:
+        raise typer.BadParameter("--session-timeout and --client-id go with --group")
+    decode = AvroDecoder(bootstrap) if avro else None
+    try:
+        render = _renderer(as_json, template, decode)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--format") from None
+    asked = parse_offset("earliest" if from_beginning else offset or "latest")
+
+    connection = Connection()
+    if group is not None:
+        start = "earliest" if from_beginning else "latest"
+        session_ms = int((session_timeout or SESSION_TIMEOUT_S) * 1000)
+        member = connect_consumer(
+            bootstrap,
+            on_error=connection.failed,
+            group_id=group,
+            auto_offset_reset=start,
+            session_timeout_ms=session_ms,
+            # Members learn by heartbeat that partitions are to be shared anew.
+            heartbeat_interval_ms=min(3000, session_ms // 8),
+            client_id=client_id or CLIENT_ID,
+        )
+        _read_as_member(member, group, topic, render, connection, maximum, timeout)
+    else:
+        consumer = connect_consumer(bootstrap, on_error=connection.failed)
+        _read(consumer, topic, partition or [], asked, render, connection, maximum, timeout)
+    if decode is not None:
+        decode.check()
+
+
+def _renderer(as_json: bool, template: str, decode: Decode | None) -> Callable[[Message], bytes]:
+    if as_json:
+        return lambda message: message_as_json(message, decode)
+    return compile_format(template, decode)
+
+
+def _read(
+    consumer: Consumer,
+    topic: str,
+    partitions: list[int],
+    asked: tuple[int, bool],
+    render: Callable[[Message], bytes],
+    connection: Connection,
+    maximum: int | None,
+    timeout: float | None,
+) -> None:
+    try:
+        with failures():
+            points, backlog = starting_points(consumer, topic, partitions, asked)
+            consumer.assign(points)
+            total = backlog if maximum is None else min(backlog, maximum)
+            _print_messages(consumer, render, connection, maximum, timeout, total)
+    except KeyboardInterrupt:
+        pass
+    except BrokenPipeError:
+        # The reader, such as `head`, has enough.
+        leave_stdout()
+    finally:
+        consumer.close()
+
+
+def _check_group(group: str, offset: str | None, partition: list[int] | None) -> None:
+    if not group:
+        raise typer.BadParameter("it cannot be empty", param_hint="--group")
+    if offset is not None:
+        raise typer.BadParameter(
+            "--offset and --group exclude each other: a group goes on where it has committed. "
+            "To move it, use `moldau groups reset`"
+        )
+    if partition:
+        raise typer.BadParameter(
+            "--partition and --group exclude each other: the group gives partitions to its members"
+        )
+
+
+def _read_as_member(
+    consumer: Consumer,
+    group: str,
+    topic: str,
+    render: Callable[[Message], bytes],
+    connection: Connection,
+    maximum: int | None,
+    timeout: float | None,
+) -> None:
+    from moldau.cli.group_reader import GroupReader
+
+    reader = GroupReader(consumer, group, topic, render)
+    try:
+        topic_metadata(consumer, topic)
+        with stopping() as stop:
+            reader.run(stop, maximum, timeout, connection.works)
+    except KeyboardInterrupt:
+        pass
+    except BrokenPipeError:
+        leave_stdout()
+    finally:
+        consumer.close()
+    connection.check(reader.count)
+
+
+class Connection:
+    """Whether librdkafka has a broker; tells the person once when it has lost all of them."""
+
+    def __init__(self) -> None:
+        self.lost = False
+
+    def failed(self, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and not self.lost:
+            self.lost = True
+            show("connection lost; waiting for the broker", "yellow", stderr=True)
+
+    def works(self) -> None:
+        self.lost = False
+
+    def check(self, printed: int) -> None:
+        """Failure if there is no broker at the end."""
+        if self.lost:
+            raise Failure(
+                f"the connection was lost after {printed} message{'' if printed == 1 else 's'}",
+                "`moldau doctor` finds out where it ends",
+            )
+
+
+def parse_offset(text: str) -> tuple[int, bool]:
+    """(number, counts from the end) of an --offset; wrong usage if it is none.
+
+    Earliest and latest are the protocol's EARLIEST and LATEST, not counted from the end.
+    """
+    named = {"earliest": EARLIEST, "latest": LATEST}
+    if text in named:
+        return named[text], False
+    try:
+        number = int(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is neither a number nor earliest or latest", param_hint="--offset"
+        ) from None
+    return abs(number), number < 0
+
+
+def starting_points(
+    consumer: Consumer, topic: str, only: list[int], asked: tuple[int, bool]
+) -> tuple[list[TopicPartition], int]:
+    """Where to start in each partition, and how many messages lie ahead now."""
+    from confluent_kafka import TopicPartition
+
+    known = topic_metadata(consumer, topic).partitions
+    for index in only:
+        if index not in known:
+            last = len(known) - 1
+            raise Failure(f"topic {topic} has no partition {index}; it has 0 to {last}")
+    chosen = sorted(set(only)) or sorted(known)
+
+    def look_up(which: int) -> list[int]:
+        places = [TopicPartition(topic, index, which) for index in chosen]
+        found = consumer.offsets_for_times(places, timeout=REQUEST_TIMEOUT_S)
+        for place in found:
+            if place.error is not None:
+                raise failure_of(place.error, topic)
+        return [place.offset for place in sorted(found, key=lambda place: place.partition)]
+
+    number, from_end = asked
+    points, backlog = [], 0
+    for index, first, end in zip(chosen, look_up(EARLIEST), look_up(LATEST), strict=True):
+        if from_end:
+            point = max(first, end - number)
+        elif number == EARLIEST:
+            point = first
+        elif number == LATEST:
+            point = end
+        elif first <= number <= end:
+            point = number
+        else:
+            raise Failure(
+                f"{topic} partition {index} holds offsets {first} to {end}, not {number}",
+                "choose one of these, or --from-beginning",
+            )
+        points.append(TopicPartition(topic, index, point))
+        backlog += end - point
+    return points, backlog
+
+
+def _print_messages(
+    consumer: Consumer,
+    render: Callable[[Message], bytes],
+    connection: Connection,
+    maximum: int | None,
+    timeout: float | None,
+    total: int,
+) -> None:
+    out = sys.stdout.buffer
+    visible = sys.stderr.isatty() and not sys.stdout.isatty()
+    printed = 0
+    last_arrival = time.monotonic()
+    with ProgressBar("Consuming", total or None, enabled=visible) as bar:
+        while maximum is None or printed < maximum:
+            wait = POLL_S
+            if timeout is not None:
+                wait = min(wait, last_arrival + timeout - time.monotonic())
+                if wait <= 0:
+                    break
+            first = consumer.poll(wait)
+            if first is None:
+                continue
+            limit = BATCH if maximum is None else min(BATCH, maximum - printed)
+            messages = [first, *(consumer.consume(limit - 1, 0) if limit > 1 else ())]
+            lines = []
+            for message in messages:
+                error = message.error()
+                if error is not None:
+                    raise failure_of(error, message.topic() or "")
+                lines.append(render(message))
+            out.write(b"".join(lines))
+            out.flush()
+            printed += len(messages)
+            connection.works()
+            bar.update(printed)
+            last_arrival = time.monotonic()
+    connection.check(printed)

@@ -1,0 +1,91 @@
+"""`moldau doctor`: what is wrong with my set-up or my connection, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.clients import parse_addresses
+from moldau.cli.options import DEFAULT_BOOTSTRAP, Json
+from moldau.cli.views.output import console, show_json
+
+if TYPE_CHECKING:
+    from moldau.cli.checks import Finding
+
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+def doctor(
+    data_dir: Annotated[
+        Path, typer.Option(metavar="D", help="The data folder of a broker to be.")
+    ] = Path("moldau-data"),
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The address of a broker to be.")
+    ] = DEFAULT_BOOTSTRAP,
+    round_trip: Annotated[
+        bool, typer.Option("--round-trip", help="Also send a message through a topic of its own.")
+    ] = False,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MOLDAU_BOOTSTRAP",
+            metavar="HOST:PORT[,...]",
+            help="Brokers that must answer. Without it, one that is not running is no failure.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check this machine and the connection to a broker; say what to do about what is wrong.
+
+    Exit status 1 when a check fails; warnings do not count.
+    """
+    listen_at = parse_addresses(listen)[0]
+    required = bootstrap is not None
+    target = bootstrap or DEFAULT_BOOTSTRAP
+    parse_addresses(target)
+
+    findings = []
+    for finding in _findings(data_dir, listen_at, target, required, round_trip):
+        findings.append(finding)
+        if not as_json:
+            _show(finding)
+    if as_json:
+        show_json([asdict(finding) for finding in findings])
+    if any(finding.status == "fail" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _findings(
+    data_dir: Path, listen_at: tuple[str, int], bootstrap: str, required: bool, round_trip: bool
+) -> Iterator[Finding]:
+    from moldau.cli import checks
+
+    yield checks.check_python()
+    yield checks.check_packages()
+    yield checks.check_open_files()
+    yield from checks.check_data_dir(data_dir)
+    yield checks.check_port(*listen_at)
+    connected = False
+    for finding in checks.check_connection(bootstrap, parse_addresses(bootstrap)):
+        connected |= finding.check == "metadata" and finding.status is checks.Status.OK
+        if not required and finding.check == "tcp" and finding.status is checks.Status.FAIL:
+            yield replace(finding, status=checks.Status.WARN)
+        else:
+            yield finding
+    if round_trip and connected:
+        yield checks.check_round_trip(bootstrap)
+
+
+def _show(finding: Finding) -> None:
+    from rich.text import Text
+
+    status = finding.status.value
+    line = Text.assemble((f"{status:<4}", COLOURS[status]), f"  {finding.check:<11}  ")
+    out = console()
+    out.print(line + Text(finding.detail))
+    if finding.advice:
+        out.print(Text(f"{'':19}try: {finding.advice}", "bold"))

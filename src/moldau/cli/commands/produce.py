@@ -1,0 +1,362 @@
+"""`moldau produce`: lines from stdin or from files become messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from moldau.cli.clients import connect_producer, failure_of
+from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Topic, key_values
+from moldau.cli.views.messages import BadLine, HeaderList, Outgoing, Parse, parse_json_line
+from moldau.cli.views.output import Failure, ProgressBar, show, show_json
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+MAX_MESSAGE_BYTES = 100_000_000
+DEFAULT_TIMEOUT_S = 30.0
+
+
+class Compression(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Acks(StrEnum):
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+def produce(
+    topic: Topic,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="With --follow: the files to follow."),
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Collect the lines of growing and rotating files, until Ctrl-C or SIGTERM. "
+            "Goes on where it stopped, also after a crash: no line is lost or sent twice. "
+            "The lines of a file go to one partition, unless a key or --partition decides.",
+        ),
+    ] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="D",
+            file_okay=False,
+            help="Where --follow keeps its place; $XDG_STATE_HOME/moldau/follow if not given.",
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", exists=True, dir_okay=False, help="Read this instead of stdin."
+        ),
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="What a line has before the first of these is the key."),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A header for every message.")
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Lines are JSON objects: key, value, headers, partition, timestamp. "
+            "The summary is JSON too.",
+        ),
+    ] = False,
+    avro_schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Lines are JSON; they are encoded in Avro with this schema, which is registered. "
+            "With --json, their field value is.",
+        ),
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --avro-schema: what to register it under; TOPIC-value if not given.",
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="The partition; else chosen by the key.")
+    ] = None,
+    compression: Annotated[
+        Compression, typer.Option(metavar="none|gzip|snappy|lz4|zstd", help="Codec of the batches.")
+    ] = Compression.NONE,
+    acks: Annotated[
+        Acks,
+        typer.Option(
+            metavar="0|1|all",
+            help="Who has a message when it counts as delivered: nobody, the leader, all in sync.",
+        ),
+    ] = Acks.ALL,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="S",
+            help="Give a message up after so many seconds, 30 if not given; --follow never does.",
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Send each line of stdin or of a file as a message."""
+    if follow:
+        _check_follow(files, file, acks, timeout)
+    elif files or state is not None:
+        raise typer.BadParameter(
+            "files to follow, and --state, go with --follow; to send one file, use --file"
+        )
+    if as_json and key_separator is not None:
+        raise typer.BadParameter("--key-separator and --json exclude each other")
+    if key_separator == "":
+        raise typer.BadParameter("it cannot be empty", param_hint="--key-separator")
+    if subject is not None and avro_schema is None:
+        raise typer.BadParameter("--subject goes with --avro-schema")
+    headers: HeaderList = [
+        (name, value.encode()) for name, value in key_values(header or [], "--header").items()
+    ]
+    parse = parse_json_line if as_json else line_parser(key_separator)
+    if avro_schema is not None:
+        parse = _avro_parse(bootstrap, topic, avro_schema, subject, parse)
+    settings = {
+        "compression_type": compression.value,
+        "linger_ms": 5,
+        "message_max_bytes": MAX_MESSAGE_BYTES,
+    }
+    if follow:
+        _follow(bootstrap, topic, files or [], state, parse, headers, partition, settings, as_json)
+        return
+    producer = connect_producer(
+        bootstrap,
+        acks=acks.value,
+        enable_idempotence=acks is Acks.ALL,
+        message_timeout_ms=int((timeout or DEFAULT_TIMEOUT_S) * 1000),
+        **settings,
+    )
+    delivery = Delivery(producer, topic, headers, partition)
+    problem = _send_input(file, parse, delivery)
+    delivery.finish()
+    _report(delivery, problem, as_json)
+
+
+def _avro_parse(bootstrap: str, topic: str, file: Path, subject: str | None, parse: Parse) -> Parse:
+    from moldau.cli.avro import avro_encoder, avro_parser, read_schema
+
+    encode = avro_encoder(bootstrap, topic, read_schema(file), subject or f"{topic}-value")
+    if parse is parse_json_line:
+        return lambda line: parse_json_line(line, encode)
+    return avro_parser(parse, encode)
+
+
+def _check_follow(
+    files: list[Path] | None, file: Path | None, acks: Acks, timeout: float | None
+) -> None:
+    if not files:
+        raise typer.BadParameter("--follow needs the files to follow: --follow FILE...")
+    if file is not None:
+        raise typer.BadParameter("--file and --follow exclude each other")
+    if acks is not Acks.ALL:
+        raise typer.BadParameter("--follow loses no line, so it needs --acks all")
+    if timeout is not None:
+        raise typer.BadParameter("--follow gives no message up, so --timeout has no meaning")
+    for each in files:
+        if each.exists() and not each.is_file():
+            raise typer.BadParameter(f"{each} is not a regular file", param_hint="FILE")
+        if not each.parent.is_dir():
+            raise typer.BadParameter(f"{each.parent} is not a folder", param_hint="FILE")
+
+
+def _follow(
+    bootstrap: str,
+    topic: str,
+    files: list[Path],
+    state: Path | None,
+    parse: Parse,
+    headers: HeaderList,
+    partition: int | None,
+    settings: dict[str, Any],
+    as_json: bool,
+) -> None:
+    from moldau.cli.follow.run import follow
+    from moldau.cli.follow.state import default_folder
+
+    delivered, problem = follow(
+        bootstrap,
+        topic,
+        files,
+        state_folder=state or default_folder(),
+        parse=parse,
+        headers=headers,
+        partition=partition,
+        producer_settings=settings,
+    )
+    if as_json:
+        show_json({"topic": topic, "delivered": delivered, "failed": int(problem is not None)})
+    else:
+        show(f"{topic}: {delivered} message{'s' if delivered != 1 else ''} delivered", "green")
+    if problem is not None:
+        raise problem
+
+
+def line_parser(separator: str | None) -> Parse:
+    """The reader of plain lines: all value, or key and value around the separator."""
+    if separator is None:
+        return lambda line: Outgoing(None, line, [])
+    mark = separator.encode()
+
+    def parse(line: bytes) -> Outgoing:
+        key, found, value = line.partition(mark)
+        if not found:
+            raise BadLine(f"no key separator {separator!r} in it")
+        return Outgoing(key, value, [])
+
+    return parse
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What became of the messages of one run: each is delivered, failed or never sent."""
+
+    producer: Producer
+    topic: str
+    headers: HeaderList
+    partition: int | None
+    sent: int = 0
+    failed: int = 0
+    first_error: KafkaError | None = None
+    hopeless: bool = False
+
+    def send(self, message: Outgoing) -> None:
+        """Queue one message; waits while the queue is full."""
+        optional: dict[str, Any] = {}
+        if message.timestamp_ms is not None:
+            optional["timestamp"] = message.timestamp_ms
+        partition = self.partition if message.partition is None else message.partition
+        if partition is not None:
+            optional["partition"] = partition
+        while True:
+            try:
+                self.producer.produce(
+                    self.topic,
+                    message.value,
+                    message.key,
+                    headers=self.headers + message.headers,
+                    on_delivery=self._failed,
+                    **optional,
+                )
+                break
+            except BufferError:
+                self.producer.poll(0.1)
+        self.sent += 1
+        self.producer.poll(0)
+
+    def finish(self) -> None:
+        """Wait until every message is delivered or has failed; a second Ctrl-C gives up."""
+        from confluent_kafka import KafkaError
+
+        try:
+            while self.producer.flush(0.5):
+                pass
+        except KeyboardInterrupt:
+            self.producer.purge()
+            self.producer.flush(1)
+            waiting = len(self.producer)
+            self.failed += waiting
+            if waiting and self.first_error is None:
+                self.first_error = KafkaError(KafkaError._PURGE_INFLIGHT)
+
+    def _failed(self, error: KafkaError | None, message: Message) -> None:
+        from confluent_kafka import KafkaError
+
+        if error is None:
+            return
+        self.failed += 1
+        self.first_error = self.first_error or error
+        # These concern one message; after any other error the rest would fail as well.
+        self.hopeless |= error.code() not in (
+            KafkaError.MSG_SIZE_TOO_LARGE,
+            KafkaError.INVALID_RECORD,
+            KafkaError.INVALID_TIMESTAMP,
+            KafkaError._UNKNOWN_PARTITION,
+        )
+
+
+def _send_input(file: Path | None, parse: Parse, delivery: Delivery) -> Failure | None:
+    """Send every line; the result is why it ended before the end of the input, if it did."""
+    from confluent_kafka import KafkaException
+
+    opened = file.open("rb") if file else nullcontext(sys.stdin.buffer)
+    at_keyboard = file is None and sys.stdin.isatty()
+    if at_keyboard:
+        show("one message a line; Ctrl-D ends", "dim", stderr=True)
+    number = 0
+    with opened as source, _bar(source, enabled=not at_keyboard) as bar:
+        done = 0
+        try:
+            for number, line in enumerate(source, 1):
+                text = line.removesuffix(b"\n").removesuffix(b"\r")
+                message = parse(text)
+                if message is not None:
+                    delivery.send(message)
+                done += len(line)
+                if number % 1000 == 0:
+                    bar.update(done)
+                if delivery.hopeless:
+                    return Failure(f"stopped reading at line {number}")
+        except BadLine as problem:
+            return Failure(f"line {number}: {problem}", "correct the line and send from there on")
+        except KafkaException as problem:
+            return Failure(f"line {number}: {failure_of(problem.args[0]).message}")
+        except KeyboardInterrupt:
+            return None if at_keyboard else Failure(f"interrupted at line {number}")
+    return None
+
+
+def _bar(source: BinaryIO, *, enabled: bool) -> ProgressBar:
+    size: int | None = None
+    try:
+        size = os.fstat(source.fileno()).st_size or None
+    except OSError:
+        pass
+    visible = enabled and sys.stderr.isatty()
+    return ProgressBar("Producing", size, enabled=visible, in_bytes=True)
+
+
+def _report(delivery: Delivery, problem: Failure | None, as_json: bool) -> None:
+    delivered = delivery.sent - delivery.failed
+    topic = delivery.topic
+    if as_json:
+        show_json({"topic": topic, "delivered": delivered, "failed": delivery.failed})
+    elif delivered or not (problem or delivery.failed):
+        show(f"{topic}: {delivered} message{'s' if delivered != 1 else ''} delivered", "green")
+    if delivery.failed:
+        assert delivery.first_error is not None
+        reason = failure_of(delivery.first_error, topic)
+        message = f"{delivery.failed} of {delivery.sent} messages were not delivered"
+        stopped = f"; {problem.message}" if problem else ""
+        raise Failure(f"{message}: {reason.message}{stopped}", reason.advice)
+    if problem:
+        raise problem

@@ -1,0 +1,1 @@
+"""`moldau demo`: the whole way, live."""

@@ -1,0 +1,1 @@
+"""Administration: topics, partitions, settings, groups."""

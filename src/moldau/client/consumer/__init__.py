@@ -1,0 +1,1 @@
+"""Consumers: fetching, streams, positions."""

@@ -1,0 +1,1 @@
+"""Producers: partitioning, delivery, reports."""

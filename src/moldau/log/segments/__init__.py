@@ -1,0 +1,1 @@
+"""Segments of a log and the files that they are made of."""

@@ -1,0 +1,1 @@
+"""Spark itself: Java, sessions, workers, and how this package gets to them."""

@@ -1,0 +1,1 @@
+"""The sink: rows to records of topics."""

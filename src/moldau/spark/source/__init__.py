@@ -1,0 +1,1 @@
+"""The source: topics as tables and streams."""

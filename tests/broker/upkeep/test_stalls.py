@@ -1,0 +1,60 @@
+"""The broker notices when something holds its event loop, and says what."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from moldau.broker.upkeep.stalls import TOLERATED_S, Stalls
+from moldau.testing import Broker
+from moldau.wire.apis import Api
+from tests.broker.wire_client import Client, inside, until
+
+
+def stalls(broker: Broker) -> Stalls:
+    return inside(broker, lambda server: server.stalls)
+
+
+def slowly(work: Callable[..., Any]) -> Callable[..., Any]:
+    def slow(*arguments: Any) -> Any:
+        # Long enough for the watching thread to look, on a machine with other work to do too.
+        time.sleep(10 * TOLERATED_S)
+        return work(*arguments)
+
+    return slow
+
+
+def test_what_holds_the_loop_is_measured_and_named(
+    moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    describe_brokers = inside(moldau_broker, lambda server: server.describe_brokers)
+    server = moldau_broker._server
+    with caplog.at_level(logging.INFO, "moldau.broker"), Client(moldau_broker) as client:
+        until(lambda: not stalls(moldau_broker)._cause, "a quiet moment")
+        monkeypatch.setattr(server, "describe_brokers", slowly(describe_brokers))
+        client.ask(Api.DESCRIBE_CLUSTER)
+        monkeypatch.undo()
+        until(lambda: stalls(moldau_broker).longest_s > 8 * TOLERATED_S, "the stall to be noticed")
+        found = stalls(moldau_broker)
+        assert found.count >= 1
+        assert "broker.api.cluster.describe_cluster" in found.longest_cause
+        told = [r.getMessage() for r in caplog.records if "was held for" in r.getMessage()]
+        assert told
+        moldau_broker.stop()
+    last = [r.getMessage() for r in caplog.records if "longest stall" in r.getMessage()][-1]
+    assert "broker.api.cluster.describe_cluster" in last
+
+
+def test_stalls_that_follow_each_other_are_counted_and_told_once(
+    moldau_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "moldau.broker"):
+        before = stalls(moldau_broker).count
+        for place in range(3):
+            inside(moldau_broker, lambda server: time.sleep(3 * TOLERATED_S))
+            until(lambda: stalls(moldau_broker).count > before + place, "a stall")  # noqa: B023
+        assert len([r for r in caplog.records if "was held for" in r.getMessage()]) == 1
