@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moldau.log.config import LogConfig
+from moldau.log.files.open_files import Slice
 from moldau.log.log import Log
-from moldau.log.segments.files import Slice
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 from moldau.records.batch import BatchHeader, batches
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch

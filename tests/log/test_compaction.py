@@ -17,7 +17,7 @@ from moldau.log.compaction.job import Job, Outcome
 from moldau.log.compaction.key_map import KeyMap
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 from moldau.records.batch import batches
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch, records_of

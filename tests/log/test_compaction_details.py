@@ -13,7 +13,7 @@ from moldau.log.compaction.compaction import candidate, job_of
 from moldau.log.compaction.compactor import compact
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 from moldau.records.batch import InvalidRecord, batches
 from moldau.records.record import Record, build_batch, build_end_marker
 from tests.log.test_compaction import (

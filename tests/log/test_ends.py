@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from moldau.log import ends
 from moldau.log.config import LogConfig
-from moldau.log.ends import FILE_NAME, KnownEnds, LogEnds, read_ends
 from moldau.log.errors import StorageError
-from moldau.log.last_life import LastLife
-from moldau.log.store import LogStore
+from moldau.log.store import ends
+from moldau.log.store.ends import FILE_NAME, KnownEnds, LogEnds, read_ends
+from moldau.log.store.last_life import LastLife
+from moldau.log.store.store import LogStore
 from tests.log.making import TOPIC_ID, batch_of, make_log, open_store, put
 
 
@@ -186,7 +186,7 @@ def test_what_is_not_known_of_the_last_life_counts_as_lost(
     assert last.lost_nothing(7), "only the process has ended"
     assert not last.lost_nothing(8), "another life came after it"
     monkeypatch.setattr(ends, "_BOOT_ID", str(tmp_path / "none"))
-    monkeypatch.setattr("moldau.log.last_life.boot_id", lambda: "")
+    monkeypatch.setattr("moldau.log.store.last_life.boot_id", lambda: "")
     assert not last.lost_nothing(7), "perhaps the machine was started anew"
     (tmp_path / FILE_NAME).unlink()
     (tmp_path / ".lock").unlink()

@@ -19,7 +19,7 @@ from moldau.log.errors import (
     UnexpectedOffset,
 )
 from moldau.log.log import Log
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 from moldau.records.batch import (
     BatchTooLarge,
     CorruptBatch,

@@ -23,8 +23,8 @@ from moldau.log.compaction.compactor import compact
 from moldau.log.config import DAY_MS, LogConfig
 from moldau.log.errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
 from moldau.log.log import Log
-from moldau.log.producers import KEPT_BATCHES
-from moldau.log.store import LogStore
+from moldau.log.producers.states import KEPT_BATCHES
+from moldau.log.store.store import LogStore
 from moldau.records.batch import batches, read_header
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch, records_of

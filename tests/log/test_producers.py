@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.log.last_life import CLEAN_MARKER
+from moldau.log.store.last_life import CLEAN_MARKER
 from moldau.records.record import Record, build_batch
 from tests.log.making import NOW, batch_of, make_log, open_store, put
 

@@ -12,7 +12,7 @@ import pytest
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 from moldau.records.batch import batches
 from moldau.records.record import Record, build_batch
 from tests.log.making import NOW, batch_of, make_log, offsets_of, open_store, put, read_all

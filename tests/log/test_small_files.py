@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.log.checkpoint import read_offsets, write_offsets
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.errors import CorruptFile
-from moldau.log.producers import ProducerStates
-from moldau.log.properties import (
+from moldau.log.files.checkpoint import read_offsets, write_offsets
+from moldau.log.files.open_files import FilePool
+from moldau.log.files.properties import (
     encode_topic_id,
     read_properties,
     read_topic_id,
     write_properties,
 )
-from moldau.log.segments.files import FilePool
+from moldau.log.producers.states import ProducerStates
 from moldau.log.segments.index import OffsetIndex
 from moldau.log.segments.time_index import TimeIndex
 from moldau.records.record import EndMarker

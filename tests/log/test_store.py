@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from moldau.log.checkpoint import RECOVERY_POINTS, read_offsets
 from moldau.log.config import LogConfig
 from moldau.log.errors import FolderInUse, StorageError
-from moldau.log.segments import files
-from moldau.log.segments.files import LOG_FLAGS, FilePool, OpenFile
-from moldau.log.store import LogStore
+from moldau.log.files import disk
+from moldau.log.files.checkpoint import RECOVERY_POINTS, read_offsets
+from moldau.log.files.open_files import LOG_FLAGS, FilePool, OpenFile
+from moldau.log.store.store import LogStore
 from tests.log.making import NOW, TOPIC_ID, batch_of, content, make_log, offsets_of, open_store, put
 
 
@@ -252,7 +252,7 @@ def test_a_log_that_could_not_be_made_leaves_no_folder(
     def refuse(topic_id: object) -> bytes:
         raise OSError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr("moldau.log.store.encode_topic_id", refuse)
+    monkeypatch.setattr("moldau.log.store.store.encode_topic_id", refuse)
     with pytest.raises(StorageError):
         make_log(store)
     monkeypatch.undo()
@@ -273,13 +273,13 @@ def syncs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counts["file"] += 1
         call(fd)
 
-    def syncfs(fd: int, call: Callable[[int], None] = files.sync_file_system) -> None:
+    def syncfs(fd: int, call: Callable[[int], None] = disk.sync_file_system) -> None:
         counts["file system"] += 1
         call(fd)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr("moldau.log.closing.sync_file_system", syncfs)
-    monkeypatch.setattr("moldau.log.closing.FEW", 5)
+    monkeypatch.setattr("moldau.log.store.closing.sync_file_system", syncfs)
+    monkeypatch.setattr("moldau.log.store.closing.FEW", 5)
     return counts
 
 
@@ -303,7 +303,7 @@ def test_closing_logs_that_were_never_written_to_forces_none_to_disk(
     again.close()
 
 
-@pytest.mark.skipif(not files.can_sync_file_systems(), reason="the system has no such call")
+@pytest.mark.skipif(not disk.can_sync_file_systems(), reason="the system has no such call")
 def test_closing_many_logs_forces_the_file_system_to_disk_once(
     tmp_path: Path, syncs: Counter[str]
 ) -> None:

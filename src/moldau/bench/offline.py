@@ -9,7 +9,7 @@ from pathlib import Path
 
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 from moldau.records.record import Record, build_batch
 
 _OPEN_FILES = 256

@@ -48,7 +48,7 @@ from moldau.cluster.state.changes import (
 from moldau.cluster.state.topics import BrokerInfo, Topic
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
-from moldau.log.store import LogStore, Progress
+from moldau.log.store.store import LogStore, Progress
 from moldau.settings import INT_MAX
 from moldau.wire.primitives import Endpoint, TopicKey
 

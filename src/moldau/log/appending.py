@@ -17,8 +17,8 @@ from moldau.log.acceptance import (
     wrong_magic,
 )
 from moldau.log.errors import StorageError, UnexpectedOffset
+from moldau.log.files.open_files import OpenFile
 from moldau.log.record_check import RecordCheck
-from moldau.log.segments.files import OpenFile
 from moldau.log.segments.index_file import TAIL_BYTES
 from moldau.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
 from moldau.log.state import LogState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
 
-from moldau.log.checkpoint import decode_entries, encode_entries
 from moldau.log.errors import CorruptFile
+from moldau.log.files.checkpoint import decode_entries, encode_entries
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 
 from moldau.log.errors import StorageError
-from moldau.log.segments.files import OpenFile, replace_file, sync_folder
+from moldau.log.files.disk import replace_file, sync_folder
+from moldau.log.files.open_files import OpenFile
 
 
 class Flush:

@@ -9,8 +9,8 @@ from moldau.log.appending import AppendingLog
 from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
 from moldau.log.epochs import SAVED
 from moldau.log.errors import StorageError
+from moldau.log.files.properties import PARTITION_METADATA, encode_topic_id
 from moldau.log.flush import Flush
-from moldau.log.properties import PARTITION_METADATA, encode_topic_id
 
 # After so many bytes a flush also takes a producer snapshot, which bounds what recovery reads.
 _SNAPSHOT_BYTES = 16 << 20

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from moldau.log.errors import StorageError
-from moldau.log.segments.files import OpenFile
+from moldau.log.files.open_files import OpenFile
 from moldau.log.segments.index import ENTRY_SIZE as OFFSET_ENTRY
 from moldau.log.segments.segment import (
     INDEX_SUFFIX,

@@ -7,7 +7,7 @@ import os
 import re
 
 from moldau.log.compaction.job import CLEANED_SUFFIX
-from moldau.log.producers import SUFFIX as SNAPSHOT_SUFFIX
+from moldau.log.producers.states import SUFFIX as SNAPSHOT_SUFFIX
 from moldau.log.segments.segment import DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
 from moldau.records.batch import HEADER_SIZE, read_header
 

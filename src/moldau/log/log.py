@@ -8,10 +8,10 @@ from functools import partial
 
 from moldau.log import lookup
 from moldau.log.errors import CorruptLog, OffsetOutOfRange, StorageError
+from moldau.log.files.open_files import Slice
 from moldau.log.flushing import FlushingLog
-from moldau.log.producers import ProducerStates
+from moldau.log.producers.states import ProducerStates
 from moldau.log.retention import Deleted, expired
-from moldau.log.segments.files import Slice
 from moldau.log.segments.segment import SWAP_SUFFIX, Segment
 
 logger = logging.getLogger("moldau.log")

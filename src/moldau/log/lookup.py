@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from moldau.log.errors import CorruptLog, StorageError
-from moldau.log.producers import ProducerStates
+from moldau.log.producers.states import ProducerStates
 from moldau.log.segments.segment import Segment
 from moldau.records.batch import BatchError, BatchHeader, check_batch
 from moldau.records.record import Record, read_end_marker, records_of

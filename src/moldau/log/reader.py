@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from moldau.log.segments.files import Slice
+from moldau.log.files.open_files import Slice
 from moldau.log.segments.segment import Segment
 
 _REMEMBERED = 16

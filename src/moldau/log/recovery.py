@@ -10,18 +10,19 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moldau.log.checkpoint import read_small
 from moldau.log.config import LogConfig
 from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.errors import CorruptFile, CorruptLog, StorageError
-from moldau.log.last_life import LastLife
+from moldau.log.files.disk import read_small, remove_file
+from moldau.log.files.open_files import FilePool
+from moldau.log.files.properties import PARTITION_METADATA, read_topic_id
+from moldau.log.files.trash import Trash
 from moldau.log.leftovers import SEGMENT_FILE, tidy
 from moldau.log.log import Log
 from moldau.log.lookup import read_batch, rebuild_producers
-from moldau.log.producers import SUFFIX as SNAPSHOT_SUFFIX
-from moldau.log.properties import PARTITION_METADATA, read_topic_id
-from moldau.log.segments.files import FilePool, Trash, remove_file
+from moldau.log.producers.snapshots import Snapshots
+from moldau.log.producers.states import SUFFIX as SNAPSHOT_SUFFIX
 from moldau.log.segments.scan import scan
 from moldau.log.segments.segment import (
     INDEX_SUFFIX,
@@ -29,7 +30,7 @@ from moldau.log.segments.segment import (
     TIME_INDEX_SUFFIX,
     Segment,
 )
-from moldau.log.snapshots import Snapshots
+from moldau.log.store.last_life import LastLife
 from moldau.records.batch import (
     HEADER_SIZE,
     BatchError,

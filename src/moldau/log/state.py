@@ -6,14 +6,15 @@ import uuid
 from collections.abc import Callable
 
 from moldau.log.config import LogConfig
-from moldau.log.ends import Entry
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.errors import StorageError
-from moldau.log.producers import ProducerStates
+from moldau.log.files.open_files import FilePool
+from moldau.log.files.trash import Trash
+from moldau.log.producers.snapshots import Snapshots
+from moldau.log.producers.states import ProducerStates
 from moldau.log.reader import Reader
-from moldau.log.segments.files import FilePool, Trash
 from moldau.log.segments.segment import NEVER, Segment
-from moldau.log.snapshots import Snapshots
+from moldau.log.store.ends import Entry
 
 
 class LogState:

@@ -10,7 +10,7 @@ import pytest
 from moldau.broker.membership.identity import Identity, WrongFolder
 from moldau.cluster.embedded import FILE_NAME
 from moldau.log.config import LogConfig
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 
 
 @pytest.fixture

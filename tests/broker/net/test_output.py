@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from moldau.broker.net import output
 from moldau.broker.net.output import Output
-from moldau.log.segments.files import OpenFile, Slice
+from moldau.log.files.open_files import OpenFile, Slice
 
 CONTENT = bytes(range(256)) * 4096
 

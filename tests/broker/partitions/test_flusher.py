@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from moldau.log.segments.files import replace_file
+from moldau.log.files.disk import replace_file
 from moldau.testing import Broker
 from tests.broker.broker_process import BrokerProcess
 

@@ -16,7 +16,7 @@ from moldau.broker.partitions.replicas import LOGS_AT_A_TIME, LOGS_AT_ONCE
 from moldau.broker.server import Broker as Server
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 from moldau.testing import Broker
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error

@@ -11,7 +11,7 @@ import pytest
 from moldau.broker.replication.leader.follower_session import Feed, FeedResponse
 from moldau.cluster.state.changes import BrokerConfigured, PartitionsChanged, TopicDeleted
 from moldau.log.log import Log
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 from moldau.records.batch import batches
 from moldau.wire.errors import Error
 from moldau.wire.fetch import FetchRequest

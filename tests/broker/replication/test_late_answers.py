@@ -14,7 +14,7 @@ from moldau.broker.partitions.partition import Partition
 from moldau.broker.replication.follower.followed import Followed, Next
 from moldau.cluster.state.topics import PartitionState
 from moldau.log.config import LogConfig
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 from moldau.peer.fetching import FetchedPartition
 from moldau.records.record import Record, build_batch
 from moldau.wire.errors import Error

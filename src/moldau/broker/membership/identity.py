@@ -8,7 +8,7 @@ from pathlib import Path
 
 from moldau.cluster.embedded import FILE_NAME
 from moldau.log.errors import LogError
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 
 
 class WrongFolder(LogError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from moldau.cluster.decisions.elections import Held, Loss
 from moldau.cluster.state.topics import Topic
-from moldau.log.store import LogStore
+from moldau.log.store.store import LogStore
 
 logger = logging.getLogger("moldau.broker")
 

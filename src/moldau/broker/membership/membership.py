@@ -27,7 +27,7 @@ from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.liveness import dead_among
 from moldau.cluster.state.topics import BrokerInfo
 from moldau.cluster.store import Conflict, MetadataStore
-from moldau.log.last_life import LastLife
+from moldau.log.store.last_life import LastLife
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker

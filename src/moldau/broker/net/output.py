@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from moldau.log.segments.files import Slice
+from moldau.log.files.open_files import Slice
 
 # Tells the kernel that a sendfile follows, so that a header does not leave as a packet of its own.
 _MORE = getattr(socket, "MSG_MORE", 0)

@@ -31,7 +31,7 @@ from struct import Struct
 from moldau.broker.partitions.partition import Partition
 from moldau.cluster.state.topics import MAX_NAME_LENGTH
 from moldau.log.errors import OutOfOrderSequence
-from moldau.log.producers import KEPT_BATCHES
+from moldau.log.producers.states import KEPT_BATCHES
 from moldau.records.batch import HEADER_SIZE, MAGIC
 from moldau.wire.primitives import TopicKey
 

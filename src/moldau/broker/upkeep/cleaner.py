@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from moldau.log.checkpoint import read_offsets, write_offsets
 from moldau.log.compaction.compaction import (
     Candidate,
     Swap,
@@ -22,6 +21,7 @@ from moldau.log.compaction.compaction import (
 )
 from moldau.log.compaction.job import Job, Outcome
 from moldau.log.errors import LogError, StorageError
+from moldau.log.files.checkpoint import read_offsets, write_offsets
 
 if TYPE_CHECKING:
     from moldau.broker.partitions.partition import Partition

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from moldau.log.compaction.job import CLEANED_SUFFIX, CLEANED_SUFFIXES, Job, Outcome
 from moldau.log.errors import StorageError
+from moldau.log.files.disk import remove_file, sync_folder
 from moldau.log.log import Log
-from moldau.log.segments.files import remove_file, sync_folder
 from moldau.log.segments.segment import SWAP_SUFFIX, Segment
 
 

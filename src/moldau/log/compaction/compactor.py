@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from moldau.log.aborted import AbortedBatches
 from moldau.log.compaction.job import CLEANED_SUFFIXES, Cleaned, Job, Outcome
 from moldau.log.compaction.key_map import KeyMap
 from moldau.log.compaction.throttle import Throttle
 from moldau.log.errors import LogError
-from moldau.log.segments.files import FilePool, sync_folder
+from moldau.log.files.disk import sync_folder
+from moldau.log.files.open_files import FilePool
+from moldau.log.producers.aborted import AbortedBatches
 from moldau.log.segments.scan import scan
 from moldau.log.segments.segment import INDEX_SUFFIX, MAX_RELATIVE_OFFSET, Segment
 from moldau.records.batch import BatchError, BatchHeader, read_header

@@ -6,7 +6,8 @@ import os
 import struct
 
 from moldau.log.errors import CorruptFile, StorageError
-from moldau.log.segments.files import INDEX_FLAGS, FilePool, OpenFile, remove_file
+from moldau.log.files.disk import remove_file
+from moldau.log.files.open_files import INDEX_FLAGS, FilePool, OpenFile
 
 TAIL_BYTES = 4096
 # A bisection reads this many entries at once when they are all that is left to search.

@@ -9,7 +9,9 @@ import struct
 from collections.abc import Iterator
 
 from moldau.log.errors import CorruptFile, CorruptLog, StorageError
-from moldau.log.segments.files import LOG_FLAGS, FilePool, OpenFile, Trash, remove_file
+from moldau.log.files.disk import remove_file
+from moldau.log.files.open_files import LOG_FLAGS, FilePool, OpenFile
+from moldau.log.files.trash import Trash
 from moldau.log.segments.index import ENTRY_SIZE as OFFSET_ENTRY
 from moldau.log.segments.index import OffsetIndex
 from moldau.log.segments.time_index import ENTRY_SIZE as TIME_ENTRY

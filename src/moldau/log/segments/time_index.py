@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from moldau.log.errors import CorruptFile
-from moldau.log.segments.files import FilePool
+from moldau.log.files.open_files import FilePool
 from moldau.log.segments.index_file import IndexFile
 
 _ENTRY = struct.Struct(">qi")

@@ -7,8 +7,8 @@ import os
 import re
 import uuid
 
-from moldau.log.checkpoint import Partition
-from moldau.log.segments.files import Trash
+from moldau.log.files.checkpoint import Partition
+from moldau.log.files.trash import Trash
 
 logger = logging.getLogger("moldau.log")
 

@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from moldau.log.checkpoint import Partition, read_small
-from moldau.log.ends import FILE_NAME, KnownEnds, boot_id, read_ends
-from moldau.log.segments.files import replace_file, sync_folder
+from moldau.log.files.checkpoint import Partition
+from moldau.log.files.disk import read_small, replace_file, sync_folder
+from moldau.log.store.ends import FILE_NAME, KnownEnds, boot_id, read_ends
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 

@@ -8,9 +8,8 @@ import os
 import uuid
 from collections.abc import Mapping
 
-from moldau.log.checkpoint import read_small
 from moldau.log.errors import CorruptFile, StorageError
-from moldau.log.segments.files import replace_file, sync_folder
+from moldau.log.files.disk import read_small, replace_file, sync_folder
 
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from moldau.log.errors import StorageError
+from moldau.log.files.disk import can_sync_file_systems, sync_file_system
 from moldau.log.flush import Flush
 from moldau.log.log import Log
-from moldau.log.segments.files import can_sync_file_systems, sync_file_system
 
 logger = logging.getLogger("moldau.log")
 

@@ -30,7 +30,7 @@ from struct import Struct
 from uuid import UUID
 
 from moldau.log.errors import StorageError
-from moldau.log.segments.files import remove_file
+from moldau.log.files.disk import remove_file
 
 FILE_NAME = "log-ends"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from moldau.log.checkpoint import read_small
 from moldau.log.errors import CorruptFile
-from moldau.log.producers import SUFFIX, ProducerStates
-from moldau.log.segments.files import remove_file
+from moldau.log.files.disk import read_small, remove_file
+from moldau.log.producers.states import SUFFIX, ProducerStates
 
 logger = logging.getLogger("moldau.log")
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from moldau.log.errors import CorruptFile, StorageError
-from moldau.log.segments.files import replace_file, sync_folder
+from moldau.log.files.disk import read_small, replace_file, sync_folder
 
 VERSION = 0
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -60,16 +60,5 @@ def write_offsets(path: str, offsets: Mapping[Partition, int]) -> None:
     try:
         replace_file(path, encode_entries(entries), sync=True)
         sync_folder(os.path.dirname(path))
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-
-
-def read_small(path: str) -> bytes | None:
-    """A small file whole, or None if it does not exist."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
     except OSError as error:
         raise StorageError.of(path, error) from error

@@ -12,8 +12,9 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 
-from moldau.log import folders
-from moldau.log.checkpoint import (
+from moldau.log.config import LogConfig
+from moldau.log.errors import CorruptFile, FolderInUse, LogError, StorageError
+from moldau.log.files.checkpoint import (
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
@@ -21,22 +22,23 @@ from moldau.log.checkpoint import (
     read_offsets,
     write_offsets,
 )
-from moldau.log.closing import close_logs
-from moldau.log.config import LogConfig
-from moldau.log.ends import FILE_NAME as ENDS_FILE
-from moldau.log.ends import LogEnds, expect_registration
-from moldau.log.errors import CorruptFile, FolderInUse, LogError, StorageError
-from moldau.log.last_life import LastLife, last_life, leave_marker, new_marker, take_marker
-from moldau.log.log import Log
-from moldau.log.properties import (
+from moldau.log.files.disk import remove_file, replace_file
+from moldau.log.files.open_files import FilePool
+from moldau.log.files.properties import (
     META_PROPERTIES,
     PARTITION_METADATA,
     encode_topic_id,
     read_properties,
     write_properties,
 )
+from moldau.log.files.trash import Trash
+from moldau.log.log import Log
 from moldau.log.recovery import Recovered, create_log, load_log
-from moldau.log.segments.files import FilePool, Trash, remove_file, replace_file
+from moldau.log.store import folders
+from moldau.log.store.closing import close_logs
+from moldau.log.store.ends import FILE_NAME as ENDS_FILE
+from moldau.log.store.ends import LogEnds, expect_registration
+from moldau.log.store.last_life import LastLife, last_life, leave_marker, new_marker, take_marker
 
 logger = logging.getLogger("moldau.log")
 

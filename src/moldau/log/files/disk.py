@@ -1,0 +1,73 @@
+"""The disk: whole small files, names, and forcing either to stay. Any thread; blocks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from moldau.log.errors import StorageError
+
+FILE_MODE = 0o644
+
+
+def read_small(path: str) -> bytes | None:
+    """A small file whole, or None if it does not exist."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+
+
+def sync_folder(path: str) -> None:
+    """Make creations and renames inside a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def can_sync_file_systems() -> bool:
+    """Whether the system can force one whole file system to disk: Linux does."""
+    return hasattr(ctypes.CDLL(None), "syncfs")
+
+
+def sync_file_system(fd: int) -> None:
+    """Force everything on the file system of `fd` to disk.
+
+    OSError also for what the system failed to write earlier, since `fd` was opened.
+    """
+    if ctypes.CDLL(None, use_errno=True).syncfs(fd):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def remove_file(path: str) -> None:
+    """Unlink a file if it is there."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+
+
+def replace_file(path: str, content: bytes, *, sync: bool) -> None:
+    """Put `content` at `path` so that a crash leaves either the old file or the new one.
+
+    With `sync` the content is on disk when it appears; the folder is for the caller to sync.
+    """
+    temporary = path + ".tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(temporary, path)
