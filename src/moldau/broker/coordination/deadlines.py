@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-from moldau.broker.coordination.groups.classic import NEVER
+from moldau.broker.coordination.groups.classic.group import NEVER
 
 # A timer that comes this late means that the loop stood still, and the heartbeats with it.
 _STALL_MS = 1_000

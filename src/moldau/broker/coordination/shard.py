@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moldau.broker.coordination.groups.classic import NEVER, Group
+from moldau.broker.coordination.groups.classic.group import NEVER, ClassicGroup
 from moldau.broker.coordination.groups.offsets import Offsets
 from moldau.broker.coordination.groups.records import (
     CommittedOffset,
@@ -24,7 +24,7 @@ class HeldGroup:
 
     __slots__ = ("armed_at", "emptied_at", "group", "is_stored", "offsets", "shard")
 
-    def __init__(self, shard: Shard, group: Group) -> None:
+    def __init__(self, shard: Shard, group: ClassicGroup) -> None:
         self.shard = shard
         self.group = group
         self.offsets = Offsets()
@@ -44,7 +44,11 @@ class Shard:
     __slots__ = ("groups", "index", "is_loaded", "journal", "leader_epoch", "new_group")
 
     def __init__(
-        self, index: int, leader_epoch: int, journal: Journal, new_group: Callable[[str], Group]
+        self,
+        index: int,
+        leader_epoch: int,
+        journal: Journal,
+        new_group: Callable[[str], ClassicGroup],
     ) -> None:
         self.index = index
         self.leader_epoch = leader_epoch

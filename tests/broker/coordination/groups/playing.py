@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from moldau.broker.coordination.groups.classic import Group, State
-from moldau.broker.coordination.groups.messages import (
+from moldau.broker.coordination.groups.classic.group import ClassicGroup, State
+from moldau.broker.coordination.groups.classic.messages import (
     Answer,
     Departure,
     Effect,
@@ -16,7 +16,7 @@ from moldau.broker.coordination.groups.messages import (
     Sync,
     Synced,
 )
-from moldau.broker.coordination.groups.report import Rebalanced
+from moldau.broker.coordination.groups.classic.report import Rebalanced
 from moldau.wire.errors import Error
 
 SESSION_MS = 10_000
@@ -52,7 +52,7 @@ class Table:
 
     def __init__(self, group_id: str = "group", **settings: Any) -> None:
         numbers = itertools.count(1)
-        self.group = Group(group_id, new_id=lambda: str(next(numbers)), **settings)
+        self.group = ClassicGroup(group_id, new_id=lambda: str(next(numbers)), **settings)
         self.now = 1_000_000
         self.hold_writes = False
         self.held: list[Store] = []

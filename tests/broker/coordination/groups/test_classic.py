@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.broker.coordination.groups.classic import NEVER, NEW_MEMBER_TIMEOUT_MS, State
-from moldau.broker.coordination.groups.messages import Departure, JoinedMember, Purpose
+from moldau.broker.coordination.groups.classic.group import NEVER, NEW_MEMBER_TIMEOUT_MS, State
+from moldau.broker.coordination.groups.classic.messages import Departure, JoinedMember, Purpose
 from moldau.broker.coordination.groups.records import GroupMetadata, MemberMetadata
 from moldau.wire.errors import Error
 from tests.broker.coordination.groups.playing import RANGE, REBALANCE_MS, SESSION_MS, Table

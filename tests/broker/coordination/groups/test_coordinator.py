@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.coordination.groups.messages import Join, Joined, Sync
+from moldau.broker.coordination.groups.classic.messages import Join, Joined, Sync
 from moldau.broker.coordination.groups.records import CommittedOffset, offset_key, offset_value
 from moldau.broker.coordination.groups.topic import OFFSETS_TOPIC, partition_of
 from moldau.broker.coordination.shard import HeldGroup

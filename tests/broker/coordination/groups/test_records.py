@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.broker.coordination.groups import records
+from moldau.broker.coordination.groups.classic.subscription import subscribed_topics
 from moldau.broker.coordination.groups.records import (
     CommittedOffset,
     GroupKey,
@@ -18,7 +19,6 @@ from moldau.broker.coordination.groups.records import (
     MemberMetadata,
     OffsetKey,
 )
-from moldau.broker.coordination.groups.subscription import subscribed_topics
 
 names = st.text(max_size=20)
 int32s = st.integers(-(2**31), 2**31 - 1)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.broker.api.registry import Answer, Request, handles
-from moldau.broker.coordination.groups.messages import Departure, Join, Joined, Sync, Synced
+from moldau.broker.coordination.groups.classic.messages import Departure, Join, Joined, Sync, Synced
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import milliseconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, Request, handles
-from moldau.broker.coordination.groups.classic import Group, State
+from moldau.broker.coordination.groups.classic.group import ClassicGroup, State
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -48,7 +48,7 @@ def _describe(broker: Broker, group_id: str, version: int) -> dict[str, Any]:
     return answer
 
 
-def _described(group: Group) -> dict[str, Any]:
+def _described(group: ClassicGroup) -> dict[str, Any]:
     is_stable = group.state is State.STABLE
     protocol = (group.protocol or "") if is_stable else ""
     return {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.groups.group_membership import when_done
 from moldau.broker.api.registry import Answer, Request, handles
-from moldau.broker.coordination.groups.classic import State
+from moldau.broker.coordination.groups.classic.group import State
 from moldau.broker.coordination.groups.offsets import Offsets, TopicPartition
 from moldau.broker.coordination.groups.records import CommittedOffset
 from moldau.wire.apis import Api

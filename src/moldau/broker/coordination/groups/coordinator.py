@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from moldau.broker.coordination.deadlines import Deadlines
-from moldau.broker.coordination.groups.classic import Group, State
-from moldau.broker.coordination.groups.messages import (
+from moldau.broker.coordination.groups.classic.group import ClassicGroup, State
+from moldau.broker.coordination.groups.classic.messages import (
     Answer,
     Departure,
     Effect,
@@ -110,9 +110,9 @@ class GroupCoordinator:
         else:
             self._broker.spawn(self._read_back(shard, partition))
 
-    def _new_group(self, group_id: str) -> Group:
+    def _new_group(self, group_id: str) -> ClassicGroup:
         settings = self._broker.settings
-        return Group(
+        return ClassicGroup(
             group_id,
             new_id=_random_id,
             initial_delay_ms=settings.group_initial_rebalance_delay_ms,

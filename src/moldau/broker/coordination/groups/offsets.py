@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from moldau.broker.coordination.groups.classic import Group, State
+from moldau.broker.coordination.groups.classic.group import ClassicGroup, State
 from moldau.broker.coordination.groups.records import CommittedOffset
 
 TopicPartition = tuple[str, int]
@@ -64,7 +64,7 @@ class Offsets:
                 self._unstable[key] = left
 
     def expired(
-        self, group: Group, emptied_at: int | None, now_ms: int, retention_ms: int
+        self, group: ClassicGroup, emptied_at: int | None, now_ms: int, retention_ms: int
     ) -> list[TopicPartition]:
         """What has outlived its retention (KIP-211).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from moldau.broker.coordination.groups.messages import Protocols
+from moldau.broker.coordination.groups.classic.messages import Protocols
 from moldau.broker.coordination.groups.records import MemberMetadata
 
 

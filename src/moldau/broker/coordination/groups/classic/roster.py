@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from moldau.broker.coordination.groups.member import Member
-from moldau.broker.coordination.groups.messages import Protocols
-from moldau.broker.coordination.groups.subscription import subscribed_topics
+from moldau.broker.coordination.groups.classic.member import Member
+from moldau.broker.coordination.groups.classic.messages import Protocols
+from moldau.broker.coordination.groups.classic.subscription import subscribed_topics
 
 
 class Roster:

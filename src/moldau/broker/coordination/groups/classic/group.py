@@ -25,8 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 
-from moldau.broker.coordination.groups.member import Member
-from moldau.broker.coordination.groups.messages import (
+from moldau.broker.coordination.groups.classic.member import Member
+from moldau.broker.coordination.groups.classic.messages import (
     Answer,
     Departure,
     Effect,
@@ -41,10 +41,10 @@ from moldau.broker.coordination.groups.messages import (
     Synced,
     Ticket,
 )
+from moldau.broker.coordination.groups.classic.report import Cause, Reasons, Rebalanced
+from moldau.broker.coordination.groups.classic.roster import Roster
+from moldau.broker.coordination.groups.classic.subscription import CONSUMER
 from moldau.broker.coordination.groups.records import GroupMetadata
-from moldau.broker.coordination.groups.report import Cause, Reasons, Rebalanced
-from moldau.broker.coordination.groups.roster import Roster
-from moldau.broker.coordination.groups.subscription import CONSUMER
 from moldau.wire.errors import Error
 
 NEVER = 1 << 62
@@ -69,7 +69,7 @@ class State(Enum):
     DEAD = "Dead"
 
 
-class Group:
+class ClassicGroup:
     """The state machine. No I/O and no clock, and nobody is waited for.
 
     A call takes `now`, in milliseconds of a clock that only goes forward, and returns the effects

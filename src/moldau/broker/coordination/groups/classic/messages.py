@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from moldau.broker.coordination.groups.classic.report import Rebalanced
 from moldau.broker.coordination.groups.records import GroupMetadata
-from moldau.broker.coordination.groups.report import Rebalanced
 from moldau.wire.errors import Error
 
 # Whoever waits for an answer; a group only hands it back.
@@ -119,7 +119,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The group must be written down; `Group.stored` wants to know what came of it."""
+    """The group must be written down; `ClassicGroup.stored` wants to know what came of it."""
 
     purpose: Purpose
     metadata: GroupMetadata

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from moldau.broker.coordination.deadlines import Deadlines
-from moldau.broker.coordination.groups.classic import NEVER
+from moldau.broker.coordination.groups.classic.group import NEVER
 
 
 class Timer:

@@ -1,0 +1,1 @@
+"""Classic groups: members join, a leader among them assigns, all learn their share (JoinGroup)."""
