@@ -269,7 +269,7 @@ class Broker:
 
     def unregister(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        self.replication.feeds.hung_up(connection)
+        self.replication.follower_sessions.hung_up(connection)
         self.request_memory.forget(connection)
 
     # -- the cluster's changes

@@ -15,6 +15,8 @@ Buffer = bytes | bytearray | memoryview
 
 # The name of a topic, or its id where the version has ids.
 TopicKey = str | UUID
+# A partition by its topic's id (KIP-516).
+TopicIdPartition = tuple[UUID, int]
 
 # id, host, port and rack of a broker
 Endpoint = tuple[int, str, int, str | None]

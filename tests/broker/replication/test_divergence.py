@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.replication.follower.divergence import common_end
+from moldau.broker.replication.divergence import common_end
 from moldau.log.epochs import LeaderEpochs
 
 # A log as the epochs of its records, one a batch.

@@ -8,7 +8,8 @@ import os
 import msgspec
 import pytest
 
-from moldau.broker.replication.leader.follower_session import Feed, FeedResponse
+from moldau.broker.replication.leader.follower_fetch import FollowerFetchResponse
+from moldau.broker.replication.leader.follower_session import FollowerSession
 from moldau.cluster.state.changes import BrokerConfigured, PartitionsChanged, TopicDeleted
 from moldau.log.log import Log
 from moldau.log.store.store import LogStore
@@ -58,17 +59,19 @@ def test_many_partitions_are_copied_with_one_question_and_idle_ones_are_not_name
 ) -> None:
     async def story(cluster: Brokers) -> None:
         named: list[int] = []
-        take = Feed.take
+        take = FollowerSession.take
 
-        def counted(feed: Feed, request: FetchRequest, response: FeedResponse) -> None:
+        def counted(
+            session: FollowerSession, request: FetchRequest, response: FollowerFetchResponse
+        ) -> None:
             named.append(sum(len(each) for _, each in request.topics))
-            take(feed, request, response)
+            take(session, request, response)
 
-        monkeypatch.setattr(Feed, "take", counted)
+        monkeypatch.setattr(FollowerSession, "take", counted)
         await cluster.create("t", partitions=200)
         await cluster.write(0, "t", "x", index=150, acks=-1)
-        (feed,) = cluster[0].replication.feeds._feeds.values()
-        await until(lambda: len(feed) == 200, "the session has them all")
+        (session,) = cluster[0].replication.follower_sessions._sessions.values()
+        await until(lambda: len(session) == 200, "the session has them all")
         named.clear()
         for index in range(100, 120):
             await cluster.write(0, "t", "x", index=index, acks=-1)
@@ -196,13 +199,15 @@ def test_a_follower_asks_for_nothing_while_it_is_not_registered(
 ) -> None:
     async def story(cluster: Brokers) -> None:
         lives: list[int] = []
-        take = Feed.take
+        take = FollowerSession.take
 
-        def noted(feed: Feed, request: FetchRequest, response: FeedResponse) -> None:
+        def noted(
+            session: FollowerSession, request: FetchRequest, response: FollowerFetchResponse
+        ) -> None:
             lives.append(request.replica_epoch)
-            take(feed, request, response)
+            take(session, request, response)
 
-        monkeypatch.setattr(Feed, "take", noted)
+        monkeypatch.setattr(FollowerSession, "take", noted)
         leader = await cluster.controller()
         follower = 1 - leader
         await cluster.create("t", (leader, follower))

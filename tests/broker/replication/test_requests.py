@@ -148,10 +148,12 @@ def test_a_second_question_of_a_session_lets_go_of_the_first(tell: Tell) -> None
         assert session
         assert [each.high_watermark for each in first.partitions] == [0]
         waiting = asyncio.ensure_future(connection.fetch(question(None, session, 1)))
-        (feed,) = [
-            each for each in cluster[0].replication.feeds._feeds.values() if each.id == session
+        (found,) = [
+            each
+            for each in cluster[0].replication.follower_sessions._sessions.values()
+            if each.id == session
         ]
-        await until(lambda: feed.is_parked, "it waits")
+        await until(lambda: found.is_parked, "it waits")
         second = await connection.fetch(question("u", session, 2))
         assert (await waiting).partitions == []
         assert [len(each.records) > 0 for each in second.partitions] == [True]
@@ -160,9 +162,9 @@ def test_a_second_question_of_a_session_lets_go_of_the_first(tell: Tell) -> None
         assert [len(each.records) > 0 for each in again.partitions] == [True]
         out = [(ids["u"], [0])]
         waiting = asyncio.ensure_future(connection.fetch(question(None, session, 4, forgotten=out)))
-        await until(lambda: feed.is_parked, "it waits")
+        await until(lambda: found.is_parked, "it waits")
         await cluster.write(0, "u", "y")
-        assert feed.is_parked
+        assert found.is_parked
         wrong = FetchQuestion([], 0, replica_id=1, session_id=session, session_epoch=9)
         other = await cluster.connection(0, "other")
         assert (await other.fetch(wrong)).error == Error.INVALID_FETCH_SESSION_EPOCH
@@ -233,7 +235,9 @@ def test_a_session_that_a_follower_gave_up_does_not_speak_for_it(tell: Tell) -> 
         assert [len(each.records) > 0 for each in (await waiting).partitions] == [True]
         # When the former connection ends, what the present session said counts again.
         former.close()
-        await until(lambda: len(partition.feeds or ()) == 1, "its session has ended too")
+        await until(
+            lambda: len(partition.follower_sessions or ()) == 1, "its session has ended too"
+        )
         await present.fetch(question(1, session, 2, False))
         assert follower.log_end == 1
 

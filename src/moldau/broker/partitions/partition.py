@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from moldau.broker.partitions.flusher import Flusher
-from moldau.broker.replication.leader.in_sync import InSync
+from moldau.broker.partitions.in_sync import InSync
 from moldau.cluster.state.topics import minimum_isr
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
@@ -26,8 +26,8 @@ class Waiter(Protocol):
     def notify(self) -> None: ...
 
 
-class Feed(Protocol):
-    """A follower that is being fed from this partition, by one of its sessions."""
+class FollowerSession(Protocol):
+    """A session by which a follower copies this partition."""
 
     @property
     def replica(self) -> int: ...
@@ -54,8 +54,8 @@ class Partition:
     that counts as in sync has it (`in_sync`, which only a leader with followers has), and at least
     `min_isr` of them do.
 
-    `waiters` wait for the high watermark: consumers, writes with acks=all, journals. `feeds` wait
-    for the log's end: the followers.
+    `waiters` wait for the high watermark: consumers, writes with acks=all, journals.
+    `follower_sessions` wait for the log's end.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class Partition:
         "adding",
         "elr",
         "epoch_start",
-        "feeds",
+        "follower_sessions",
         "in_sync",
         "index",
         "is_cut",
@@ -121,7 +121,7 @@ class Partition:
         self.waiters: dict[Waiter, None] | None = None
         # Made for the first follower. One may have several for a while: a session that it gave up
         # is not known for that, and must not take the place of the one that it goes on with.
-        self.feeds: dict[Feed, None] | None = None
+        self.follower_sessions: dict[FollowerSession, None] | None = None
         self._announced_end = self._announced_watermark = 0
         self._broker_id = broker_id
         self._dirty = dirty
@@ -151,7 +151,7 @@ class Partition:
             self.in_sync = None
             # An epoch in which this broker led but wrote nothing means nothing to the new leader.
             self.log.epochs.truncate_end(self.log.log_end)
-        if self.feeds and was != (self.is_leader, self.leader_epoch):
+        if self.follower_sessions and was != (self.is_leader, self.leader_epoch):
             self._tell_role()
 
     def _lead(self, is_new_epoch: bool) -> None:
@@ -191,12 +191,12 @@ class Partition:
         What is known of the followers stays: a proposal of theirs may yet take effect.
         """
         self.is_leader = False
-        if self.feeds:
+        if self.follower_sessions:
             self._tell_role()
 
     def _tell_role(self) -> None:
-        for feed in list(self.feeds or ()):
-            feed.role_changed()
+        for session in list(self.follower_sessions or ()):
+            session.role_changed()
 
     def configure(self, config: LogConfig) -> None:
         """Takes the topic's settings as they are from now on."""
@@ -254,10 +254,10 @@ class Partition:
                 self.wake()
             return
         log = self.log
-        if self.feeds:
+        if self.follower_sessions:
             before = self._announced_end
-            for feed in self.feeds:
-                feed.log_grew(before)
+            for session in self.follower_sessions:
+                session.log_grew(before)
         self._announced_end = log.log_end
         if log.high_watermark != self._announced_watermark:
             self._watermark_moved()
@@ -313,15 +313,21 @@ class Partition:
 
     def _ask_progress(self, lost: Collection[int]) -> None:
         """Where these followers are is to be read again from what they say."""
-        if lost and self.feeds:
-            for feed in self.feeds:
-                if feed.replica in lost:
-                    feed.progress_lost()
+        if lost and self.follower_sessions:
+            for session in self.follower_sessions:
+                if session.replica in lost:
+                    session.progress_lost()
 
-    def feed_ended(self, ended: Feed) -> None:
+    def session_began(self, session: FollowerSession) -> None:
+        """A follower copies this partition by the session from now on."""
+        if self.follower_sessions is None:
+            self.follower_sessions = {}
+        self.follower_sessions[session] = None
+
+    def session_ended(self, ended: FollowerSession) -> None:
         """A session is no more, and what it said last need not be what the follower said last."""
-        if self.feeds and ended in self.feeds:
-            del self.feeds[ended]
+        if self.follower_sessions and ended in self.follower_sessions:
+            del self.follower_sessions[ended]
             self._ask_progress((ended.replica,))
 
     def count_followers(self) -> None:
@@ -332,15 +338,15 @@ class Partition:
 
     def start_moved(self) -> None:
         """The log begins later than it did; followers are to know."""
-        if self.feeds:
-            for feed in self.feeds:
-                feed.offsets_moved()
+        if self.follower_sessions:
+            for session in self.follower_sessions:
+                session.offsets_moved()
 
     def _watermark_moved(self) -> None:
         self._announced_watermark = self.log.high_watermark
-        if self.feeds:
-            for feed in self.feeds:
-                feed.offsets_moved()
+        if self.follower_sessions:
+            for session in self.follower_sessions:
+                session.offsets_moved()
         self.wake()
 
     # Following

@@ -1,4 +1,4 @@
-"""What a broker does so that its partitions exist on others too."""
+"""Replication: what a broker does so that its partitions exist on others too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.replication.follower.fetcher import Fetcher
 from moldau.broker.replication.follower.throttle import Throttle
-from moldau.broker.replication.leader.follower_sessions import Feeds
+from moldau.broker.replication.leader.follower_sessions import FollowerSessions
 from moldau.broker.replication.leader.isr_changes import IsrChanges
 from moldau.broker.replication.leader.replica_selector import check_selector
 from moldau.cluster.state.topics import NO_LEADER
@@ -29,14 +29,14 @@ _LONGEST_ROUND_S = 2.5
 class Replication:
     """Both sides of replication on one broker. Event loop only.
 
-    As a leader it feeds followers (`feeds`) and has the cluster agree on who is in sync; as a
-    follower it fetches, with `num.replica.fetchers` connections a leader. For a partition that has
-    no other replica it does nothing at all.
+    As a leader it serves followers (`follower_sessions`) and has the cluster agree on who is in
+    sync; as a follower it fetches, with `num.replica.fetchers` connections a leader. For a
+    partition that has no other replica it does nothing at all.
     """
 
     def __init__(self, broker: Broker) -> None:
         check_selector(broker.settings.replica_selector_class)
-        self.feeds = Feeds(broker)
+        self.follower_sessions = FollowerSessions(broker)
         self._broker = broker
         self._isr_changes = IsrChanges(broker)
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
@@ -135,7 +135,7 @@ class Replication:
         while True:
             lag_s = self._broker.settings.replica_lag_time_max_ms / 1000
             await asyncio.sleep(min(lag_s / 2, _LONGEST_ROUND_S))
-            self.feeds.sweep()
+            self.follower_sessions.sweep()
             for count, (partition, start) in enumerate(list(self._led.items()), 1):
                 if count % _AT_A_TIME == 0:
                     await asyncio.sleep(0)

@@ -16,9 +16,9 @@ from moldau.broker.errors import code_and_message
 from moldau.broker.net.responses import LongPoll, Response
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.refusals import not_here
-from moldau.broker.replication.follower.divergence import diverging, fenced
-from moldau.broker.replication.leader.follower_session import FeedResponse
-from moldau.broker.replication.leader.replica_selector import is_rack_aware, nearest_replica
+from moldau.broker.replication.divergence import diverging, fenced
+from moldau.broker.replication.leader.follower_fetch import FollowerFetchResponse
+from moldau.broker.replication.leader.replica_selector import is_rack_aware, select_replica
 from moldau.cluster.state.topics import NO_LEADER
 from moldau.log.errors import LogError
 from moldau.wire.errors import Error
@@ -149,8 +149,8 @@ class FetchResponse(LongPoll):
                 partition = broker.partitions.get((topic, wanted.partition))
                 if partition is None or not (partition.is_leader or is_near):
                     answer = _refuse(broker, key, wanted, partition)
-                elif is_near and (elsewhere := _elsewhere(broker, partition, wanted, request)):
-                    answer = elsewhere
+                elif is_near and (sent_on := _send_on(broker, partition, wanted, request)):
+                    answer = sent_on
                 else:
                     answer = _read_partition(partition, wanted, request, room - total, total == 0)
                 answers.append(answer)
@@ -182,7 +182,7 @@ def handle(
     codec = fetch_codec(header.version)
     request = codec.decode(frame, header.body)
     if request.replica_id >= 0:
-        _feed(broker, connection, header, codec, request)
+        _serve_follower(broker, connection, header, codec, request)
         return
     try:
         session = broker.sessions.open(request, codec.by_id) if codec.has_sessions else None
@@ -194,7 +194,7 @@ def handle(
     response.begin()
 
 
-def _feed(
+def _serve_follower(
     broker: Broker,
     connection: Connection,
     header: RequestHeader,
@@ -202,13 +202,15 @@ def _feed(
     request: FetchRequest,
 ) -> None:
     try:
-        feed = broker.replication.feeds.open(request, codec.by_id)
+        session = broker.replication.follower_sessions.open(request, codec.by_id)
     except SessionError as error:
         _refuse_session(connection, header, codec, error)
         return
-    response = FeedResponse(broker, connection, codec, header.correlation_id, request, feed)
+    response = FollowerFetchResponse(
+        broker, connection, codec, header.correlation_id, request, session
+    )
     connection.reserve(response)
-    feed.take(request, response)
+    session.take(request, response)
 
 
 def _refuse_session(
@@ -252,10 +254,10 @@ def _read_partition(
     return answer
 
 
-def _elsewhere(
+def _send_on(
     broker: Broker, partition: Partition, wanted: FetchPartition, request: FetchRequest
 ) -> FetchedPartition | None:
-    """What to answer a consumer that gave its rack, unless it is to be served here."""
+    """Name the replica that a consumer should read from; None where it is to be served here."""
     if not partition.is_leader:
         # One that leads no more, or is cut off, does not know how far it may be read.
         is_following = partition.leader not in (broker.id, NO_LEADER)
@@ -263,13 +265,15 @@ def _elsewhere(
     epoch = wanted.current_leader_epoch
     if epoch >= 0 and partition.check_epoch(epoch):
         return None
-    near = nearest_replica(partition, broker.state, request.rack_id, wanted.fetch_offset, broker.id)
-    if near is None:
+    preferred = select_replica(
+        partition, broker.state, request.rack_id, wanted.fetch_offset, broker.id
+    )
+    if preferred is None:
         return None
     log = partition.log
     return FetchedPartition(
         wanted.partition, 0, log.high_watermark, log.last_stable, log.log_start,
-        preferred_replica=near,
+        preferred_replica=preferred,
     )  # fmt: skip
 
 

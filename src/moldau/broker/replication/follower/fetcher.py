@@ -1,4 +1,4 @@
-"""Copies from one leader: one connection, one question for many partitions, over and over.
+"""Fetchers: each copies from one leader, one connection, one request for many partitions.
 
 Of one leader's partitions, those that can be asked for are part of a fetch session. One that must
 wait (for the disk, after an error, for its share of the bandwidth) is left out of it meanwhile, and
@@ -21,7 +21,7 @@ from uuid import UUID
 
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.replication.follower.bounds import leader_bounds
-from moldau.broker.replication.follower.fetch_session import Asking
+from moldau.broker.replication.follower.fetch_session import FetcherSession
 from moldau.broker.replication.follower.followed import Followed, Next
 from moldau.broker.replication.follower.throttle import Throttle
 from moldau.log.errors import StorageError
@@ -29,13 +29,12 @@ from moldau.peer.aio import AsyncConnection
 from moldau.peer.errors import ConnectionLost, PeerError, Refused
 from moldau.peer.fetching import FetchAnswer, FetchQuestion, Wanted
 from moldau.wire.errors import Error
+from moldau.wire.primitives import TopicIdPartition
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.replication")
-
-Place = tuple[UUID, int]
 
 _CONNECT_S = 5.0
 # How long beyond its own waiting time an answer may take before the connection counts as dead.
@@ -59,8 +58,8 @@ class Fetcher:
         self._broker = broker
         self._leader = leader
         self._throttle = throttle
-        self._followed: dict[Place, Followed] = {}
-        self._asking = Asking(self._wanted)
+        self._followed: dict[TopicIdPartition, Followed] = {}
+        self._session = FetcherSession(self._wanted)
         self._connection: AsyncConnection | None = None
         # Questions that wait for their answers, with their numbers, which only go up.
         self._under_way: deque[tuple[int, asyncio.Future[FetchAnswer]]] = deque()
@@ -68,7 +67,7 @@ class Fetcher:
         self._heard_at = 0.0
         self._patience: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
-        self._is_telling = False
+        self._will_ask = False
         self._is_down = False
         self._side: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -78,23 +77,23 @@ class Fetcher:
     def follow(self, partition: Partition) -> None:
         """Copies the partition from now on, in its leader epoch of now."""
         followed = Followed(partition)
-        place = followed.place
-        known = self._followed.get(place)
+        key = followed.key
+        known = self._followed.get(key)
         if known is not None and known.partition is partition and known.epoch == followed.epoch:
             return
-        self._followed[place] = followed
+        self._followed[key] = followed
         self._admit(followed)
         if self._task is None:
             self._task = self._broker.loop.create_task(self._run())
 
     def unfollow(self, partition: Partition) -> None:
         """Copies it no more; nothing is appended to it after this."""
-        place = (partition.topic_id, partition.index)
-        known = self._followed.get(place)
+        key = (partition.topic_id, partition.index)
+        known = self._followed.get(key)
         if known is not None and known.partition is partition:
-            del self._followed[place]
-            self._asking.leave_out(place)
-            self._tell_soon()
+            del self._followed[key]
+            self._session.remove(key)
+            self._ask_soon()
 
     def leader_changed(self) -> None:
         """The leader registered, perhaps elsewhere, or is gone."""
@@ -186,7 +185,7 @@ class Fetcher:
         for _, answer in self._under_way:
             answer.cancel()
         self._under_way.clear()
-        self._asking.begin()
+        self._session.reset()
 
     def _own_epoch(self) -> int | None:
         """The epoch of this broker's registration; None while it has none."""
@@ -205,10 +204,10 @@ class Fetcher:
             return
 
     def _ask(self, connection: AsyncConnection, own_epoch: int) -> None:
-        broker, asking = self._broker, self._asking
+        broker, session = self._broker, self._session
         settings = broker.settings
         self._questions += 1
-        wanted, forgotten = asking.question()
+        wanted, forgotten = session.next_request()
         question = FetchQuestion(
             wanted,
             max_wait_ms=settings.replica_fetch_wait_max_ms,
@@ -216,43 +215,43 @@ class Fetcher:
             max_bytes=settings.replica_fetch_response_max_bytes,
             replica_id=broker.id,
             replica_epoch=own_epoch,
-            session_id=asking.session_id,
-            session_epoch=asking.epoch,
+            session_id=session.id,
+            session_epoch=session.epoch,
             forgotten=forgotten,
         )
-        asking.asked()
+        session.sent()
         answer = connection.fetch(question)
         # One that nobody awaits any more may still end with the connection.
         answer.add_done_callback(_looked_at)
         self._under_way.append((self._questions, answer))
 
-    def _wanted(self, place: Place) -> Wanted:
+    def _wanted(self, key: TopicIdPartition) -> Wanted:
         settings = self._broker.settings
         # With few partitions each may have more: a round costs as much as copying a megabyte.
-        share = settings.replica_fetch_response_max_bytes // max(len(self._asking), 1)
-        followed = self._followed[place]
+        share = settings.replica_fetch_response_max_bytes // max(len(self._session), 1)
+        followed = self._followed[key]
         if self._broker.id in followed.partition.adding:
             share = 0
         most = max(settings.replica_fetch_max_bytes, share)
         return followed.wanted(most, self._questions)
 
-    def _tell_soon(self) -> None:
-        """Has the leader told of a change, though a question may be waiting there."""
+    def _ask_soon(self) -> None:
+        """Tell the leader of a change, though a request may be waiting there."""
         self._changed.set()
-        if not self._is_telling:
-            self._is_telling = True
-            self._broker.loop.call_soon(self._tell)
+        if not self._will_ask:
+            self._will_ask = True
+            self._broker.loop.call_soon(self._ask_again)
 
-    def _tell(self) -> None:
-        self._is_telling = False
+    def _ask_again(self) -> None:
+        self._will_ask = False
         connection, own_epoch = self._connection, self._own_epoch()
         if (
             connection is not None
             and connection.is_open
             and own_epoch is not None
             and len(self._under_way) == 1
-            and self._asking.session_id
-            and self._asking.has_news
+            and self._session.id
+            and self._session.has_changes
         ):
             self._ask(connection, own_epoch)
 
@@ -264,23 +263,23 @@ class Fetcher:
             return
         if answer.error:
             raise Refused(answer.error, f"broker {self._leader} refused to be copied from")
-        if not self._asking.session_id:
-            self._asking.begun(answer.session_id)
+        if not self._session.id:
+            self._session.established(answer.session_id)
             if not answer.session_id:
-                self._asking.begin()
+                self._session.reset()
         outcomes: dict[Next, list[Followed]] = {}
         taken = 0
         for fetched in answer.partitions:
             assert isinstance(fetched.topic, UUID)
-            place = (fetched.topic, fetched.partition)
-            followed = self._followed.get(place)
-            if followed is None or place not in self._asking or not followed.is_current:
+            key = (fetched.topic, fetched.partition)
+            followed = self._followed.get(key)
+            if followed is None or key not in self._session or not followed.is_current:
                 continue
             outcome = followed.take(fetched, question)
             if outcome is Next.MOVE:
-                self._asking.move(place)
+                self._session.update(key)
             elif outcome is not Next.STAY:
-                self._asking.leave_out(place)
+                self._session.remove(key)
                 outcomes.setdefault(outcome, []).append(followed)
             size = len(fetched.records)
             if size and self._broker.id in followed.partition.adding:
@@ -318,7 +317,7 @@ class Fetcher:
 
     def _resume(self, waiting: Iterable[Followed]) -> None:
         for followed in waiting:
-            if self._followed.get(followed.place) is followed:
+            if self._followed.get(followed.key) is followed:
                 self._admit(followed)
 
     def _admit(self, followed: Followed) -> None:
@@ -327,21 +326,21 @@ class Fetcher:
         An earlier life, role or term may have left something to write down first.
         """
         if followed.partition.is_cut:
-            self._asking.leave_out(followed.place)
+            self._session.remove(followed.key)
             self._aside(self._checkpoint([followed]))
         elif followed.is_unflushed:
-            self._asking.leave_out(followed.place)
+            self._session.remove(followed.key)
             self._aside(self._flush(followed))
         else:
-            self._asking.add(followed.place)
-        self._tell_soon()
+            self._session.add(followed.key)
+        self._ask_soon()
 
     def _slow_down(self, followed: Followed, size: int) -> None:
         """Keeps a partition that is moving here from taking more than its share."""
         rate = self._broker.settings.follower_replication_throttled_rate
         wait_s = self._throttle.take(size, rate, time.monotonic())
-        if wait_s > 0.001 and followed.place in self._asking:
-            self._asking.leave_out(followed.place)
+        if wait_s > 0.001 and followed.key in self._session:
+            self._session.remove(followed.key)
             self._resume_later([followed], wait_s)
 
     async def _flush(self, followed: Followed) -> None:
@@ -370,7 +369,7 @@ class Fetcher:
         except Refused as refusal:
             followed.complain(str(refusal), logging.DEBUG)
             return Next.RETRY
-        if self._followed.get(followed.place) is not followed or not followed.is_current:
+        if self._followed.get(followed.key) is not followed or not followed.is_current:
             return Next.STAY
         return followed.relocate(start, end)
 

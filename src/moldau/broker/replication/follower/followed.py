@@ -1,4 +1,4 @@
-"""One partition that this broker follows: what an answer of the leader does to its log.
+"""Followed partitions: what an answer of the leader does to its log.
 
 An answer counts only for the question that it answers. A slow link may bring one late: after the
 leader's term has ended and begun again, or after the log was cut or has grown. Its records would
@@ -12,15 +12,15 @@ from __future__ import annotations
 import logging
 import sys
 from enum import Enum
-from uuid import UUID
 
 from moldau.broker.partitions.partition import Partition
-from moldau.broker.replication.follower.divergence import common_end
+from moldau.broker.replication.divergence import common_end
 from moldau.log.errors import LogError, StorageError
 from moldau.peer.errors import name_of
 from moldau.peer.fetching import FetchedPartition, Wanted
 from moldau.records.batch import BatchError, read_header
 from moldau.wire.errors import Error
+from moldau.wire.primitives import TopicIdPartition
 
 logger = logging.getLogger("moldau.replication")
 
@@ -66,7 +66,7 @@ class Followed:
         self._complaint = ""
 
     @property
-    def place(self) -> tuple[UUID, int]:
+    def key(self) -> TopicIdPartition:
         return self.partition.topic_id, self.partition.index
 
     @property

@@ -14,8 +14,8 @@ from moldau.cluster.state.topics import PartitionState
 from moldau.cluster.store import Conflict, NotController, StoreError
 
 if TYPE_CHECKING:
+    from moldau.broker.partitions.in_sync import InSync
     from moldau.broker.partitions.partition import Partition
-    from moldau.broker.replication.leader.in_sync import InSync
     from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.replication")

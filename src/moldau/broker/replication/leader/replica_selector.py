@@ -1,4 +1,7 @@
-"""Which replica a consumer should read from: one in its own rack, if it is in sync (KIP-392)."""
+"""The replica selector: which replica a consumer should read from (KIP-392).
+
+That is one in its own rack, if it is in sync.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def is_rack_aware(name: str) -> bool:
     return name.rpartition(".")[2] == _RACK_AWARE
 
 
-def nearest_replica(
+def select_replica(
     partition: Partition, state: ClusterState, rack: str, offset: int, me: int
 ) -> int | None:
     """The follower to read `offset` from; None if the leader is as good as any."""

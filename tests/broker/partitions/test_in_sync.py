@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from moldau.broker.replication.leader.in_sync import InSync
+from moldau.broker.partitions.in_sync import InSync
 
 LAG_S = 10.0
 
