@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -56,6 +57,7 @@ logger = logging.getLogger("moldau.broker")
 
 # Descriptors that are neither segment files nor connections.
 _SPARE_FILES = 32
+_SWITCH_S = 0.0005
 # Connections that may wait to be taken.
 _BACKLOG = 1024
 
@@ -302,6 +304,9 @@ def run(settings: BrokerSettings) -> None:
     import uvloop
 
     logs.configure(settings.log_format, settings.log_level)
+    # The loop gives the interpreter up at every call to the system, and waits this long to get it
+    # back from a thread that is busy: with Python's 5 ms a request would take 10 ms and more.
+    sys.setswitchinterval(_SWITCH_S)
     limit = raise_file_limit()
     # Sockets need descriptors too, two each, so segment files get at most half.
     files = min(settings.max_open_files, max(16, limit // 2))

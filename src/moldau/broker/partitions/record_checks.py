@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from moldau.broker.slices import Slices
 from moldau.log.record_check import RecordCheck
 from moldau.records.batch import HEADER_SIZE
 from moldau.wire.headers import RequestHeader, read_request_header
@@ -62,12 +63,13 @@ async def finish_checks(checks: Checks, slots: asyncio.Semaphore) -> None:
     """Does the steps that are left, the long ones on a thread, and serves others between them."""
     loop = asyncio.get_running_loop()
     async with slots:
+        slices = Slices()
         for check in checks.values():
             while True:
                 if check.is_long:
                     is_more = await loop.run_in_executor(None, check.step)
                 else:
                     is_more = check.step()
-                    await asyncio.sleep(0)
+                    await slices.rest()
                 if not is_more:
                     break

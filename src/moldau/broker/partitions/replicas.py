@@ -16,6 +16,7 @@ from uuid import UUID
 
 from moldau.broker.coordination.groups.topic import OFFSETS_TOPIC
 from moldau.broker.partitions.partition import Partition
+from moldau.broker.slices import Slices
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
@@ -143,8 +144,9 @@ class Replicas:
 
     async def _catch_up(self) -> None:
         try:
+            slices = Slices()
             while self._to_open or self._to_delete:
-                await asyncio.sleep(0)
+                await slices.rest()
                 for _ in range(min(LOGS_AT_A_TIME, len(self._to_open))):
                     self._open_next()
                 for key in list(self._to_delete)[:LOGS_AT_A_TIME]:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from moldau.broker.partitions.refused_writes import ROUND_MS
+from moldau.broker.slices import Slices
 from moldau.broker.upkeep.cleaner import Cleaner
 from moldau.log.errors import StorageError
 
@@ -80,6 +81,7 @@ class Upkeep:
         """
         broker = self._broker
         broker.replicas.complete()
+        slices = Slices()
         for count, partition in enumerate(list(broker.partitions.values()), 1):
             log = partition.log
             try:
@@ -93,7 +95,7 @@ class Upkeep:
                 # The others must not wait for this one's disk.
                 logger.error("retention of %s-%d failed: %s", log.topic, log.partition, error)
             if count % _LOGS_AT_A_TIME == 0:
-                await asyncio.sleep(0)
+                await slices.rest()
 
     async def checkpoint(self) -> None:
         """Forces logs to disk on a thread and writes down how far recovery need not look."""

@@ -22,6 +22,7 @@ from moldau.broker.api.topics.config_entries import (
 )
 from moldau.broker.dynamic_settings import broker_settings, dynamic_settings, with_dynamic
 from moldau.broker.settings import BrokerSettings
+from moldau.broker.slices import Slices
 from moldau.cluster.decisions.configs import Edit, Operation, edited
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.topics import InvalidTopicName, check_topic_name
@@ -63,9 +64,10 @@ async def describe_configs(broker: Broker, request: Request) -> Answer:
     """The settings of each resource, all or those named; a few at a time, since each has dozens."""
     body = request.body
     results = []
+    slices = Slices()
     for count, resource in enumerate(body.resources):
         if count % _RESOURCES_AT_A_TIME == _RESOURCES_AT_A_TIME - 1:
-            await asyncio.sleep(0)
+            await slices.rest()
         result: dict[str, Any] = {
             "resource_type": resource.resource_type,
             "resource_name": resource.resource_name,
