@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from moldau.bench.child import Child, Children
 from moldau.bench.errors import BenchFailed
 from moldau.bench.proc import memory_mib, wait_quiet
+from moldau.cluster.state.internal_topics import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 READY_TIMEOUT_S = 30
 _ADMIN_TIMEOUT_S = 120
 _STOP_TIMEOUT_S = 120
-_OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def moldau_command() -> list[str]:
@@ -110,8 +110,9 @@ class BrokerUnderTest:
         asked = [ConsumerGroupTopicPartitions(group)]
         answers = self.admin.list_consumer_group_offsets(asked, request_timeout=_ADMIN_TIMEOUT_S)
         answers[group].result()
-        topics = self.admin.list_topics(_OFFSETS_TOPIC, timeout=_ADMIN_TIMEOUT_S).topics
-        return self.messages_in(_OFFSETS_TOPIC, len(topics[_OFFSETS_TOPIC].partitions))
+        name = CONSUMER_OFFSETS.name
+        topics = self.admin.list_topics(name, timeout=_ADMIN_TIMEOUT_S).topics
+        return self.messages_in(name, len(topics[name].partitions))
 
     def segment_files(self, topic: str) -> list[Path]:
         return sorted(self.data_dir.glob(f"{topic}-[0-9]*/*.log"))

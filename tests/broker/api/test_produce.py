@@ -8,6 +8,7 @@ import pytest
 
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.server import Broker as Server
+from moldau.cluster.state.internal_topics import INTERNAL_TOPICS, InternalTopic
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
 from moldau.records.batch import read_header
@@ -166,11 +167,15 @@ def test_a_refusal_says_why_from_version_8_on(client: Client) -> None:
             assert answer.record_errors == ()
 
 
-def test_internal_topics_take_no_records_from_clients(moldau_broker: Broker) -> None:
-    moldau_broker.create_topic("__consumer_offsets")
+@pytest.mark.parametrize("topic", INTERNAL_TOPICS.values(), ids=lambda topic: topic.name)
+def test_internal_topics_take_no_records_from_clients(
+    moldau_broker: Broker, topic: InternalTopic
+) -> None:
+    moldau_broker.create_topic(topic.name)
     with Client(moldau_broker) as client:
-        answer = client.produce("__consumer_offsets", make_batch(b"x"))
+        answer = client.produce(topic.name, make_batch(b"x"))
         assert answer.error_code == Error.INVALID_TOPIC_EXCEPTION
+        assert f"only the {topic.owner} writes" in answer.error_message
 
 
 def test_zstd_needs_version_7(client: Client) -> None:

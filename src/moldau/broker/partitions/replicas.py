@@ -28,7 +28,7 @@ from moldau.cluster.state.changes import (
     TopicCreated,
     TopicDeleted,
 )
-from moldau.cluster.state.topics import INTERNAL_TOPICS, Topic
+from moldau.cluster.state.topics import Topic
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 
@@ -251,7 +251,7 @@ class Replicas:
         return parsed[2]
 
     def _note_checks(self, topic: Topic, config: LogConfig) -> None:
-        if config.looks_into_records and topic.name not in INTERNAL_TOPICS:
+        if config.looks_into_records and not topic.is_internal:
             self._broker.checks_records = True
 
     def _open(self, topic: Topic, index: int) -> Partition:

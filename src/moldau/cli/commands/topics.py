@@ -17,6 +17,7 @@ from moldau.cli.clients import (
 )
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Topic, key_values
 from moldau.cli.views.output import Failure, show, show_json, show_table
+from moldau.cluster.state.internal_topics import is_internal_name
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicMetadata
@@ -91,7 +92,7 @@ def list_topics(
     topics = cluster_metadata(admin).topics
     rows: list[tuple[str, int, int]] = []
     for name in sorted(topics):
-        if name.startswith("__") and not internal:
+        if is_internal_name(name) and not internal:
             continue
         placed = topics[name].partitions.values()
         rows.append((name, len(placed), max((len(p.replicas) for p in placed), default=0)))

@@ -25,6 +25,7 @@ from moldau.client.connection import kafka_name, librdkafka_settings
 from moldau.client.consumer.message_times import MessageTimes
 from moldau.client.consumer.positions import Place
 from moldau.client.errors import ClientError, words_of
+from moldau.cluster.state.internal_topics import is_internal_name
 
 TIMEOUT_S = 10.0
 
@@ -69,7 +70,7 @@ class Admin(GroupAdmin):
                 ),
             )
             for name, topic in sorted(found.items())
-            if internal or not name.startswith("__")
+            if internal or not is_internal_name(name)
         }
 
     def topic(self, name: str) -> TopicInfo:

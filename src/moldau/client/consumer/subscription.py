@@ -9,6 +9,8 @@ from collections.abc import Iterable
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
+from moldau.cluster.state.internal_topics import is_internal_name
+
 METADATA_TIMEOUT_S = 10.0
 MISSING_AGE_S = 0.5
 
@@ -53,4 +55,4 @@ class WholeTopics:
         if name in self._names:
             return True
         # As librdkafka does for groups: a pattern never means the brokers' own topics.
-        return not name.startswith("__") and any(found.match(name) for found in self._patterns)
+        return not is_internal_name(name) and any(found.match(name) for found in self._patterns)

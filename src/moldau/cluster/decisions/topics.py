@@ -25,9 +25,9 @@ from moldau.cluster.decisions.assignment import (
 )
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.changes import AnyChange, PartitionsAdded, TopicCreated, TopicDeleted
+from moldau.cluster.state.internal_topics import CLUSTER_METADATA_TOPIC
 from moldau.cluster.state.state import ClusterState
 from moldau.cluster.state.topics import (
-    INTERNAL_TOPICS,
     InvalidTopicName,
     PartitionState,
     Topic,
@@ -37,8 +37,6 @@ from moldau.cluster.state.topics import (
 from moldau.log.config import LogConfig
 from moldau.settings import InvalidSetting
 from moldau.wire.errors import Error
-
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 Outcome = Topic | ClusterError
 
@@ -94,7 +92,7 @@ class Creation:
                 continue
             try:
                 topic = self._new_topic(state, request, taken, room)
-                if topic.name not in INTERNAL_TOPICS:
+                if not topic.is_internal:
                     most = self._defaults.max_broker_partitions
                     check_brokers_have_room(topic.partitions, counts, most)
             except ClusterError as error:

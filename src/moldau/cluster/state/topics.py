@@ -8,10 +8,10 @@ from uuid import UUID
 
 import msgspec
 
+from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
+
 MAX_NAME_LENGTH = 249
 NO_LEADER = -1
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -9,8 +9,8 @@ from uuid import UUID
 from moldau.broker.api.registry import Answer, Request, handles
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.errors import ClusterError
+from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.cluster.state.topics import (
-    INTERNAL_TOPICS,
     NO_LEADER,
     InvalidTopicName,
     PartitionState,
@@ -190,7 +190,7 @@ def _topic(broker: Broker, topic: Topic, operations: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "name": topic.name,
         "topic_id": topic.id,
-        "is_internal": topic.name in INTERNAL_TOPICS,
+        "is_internal": topic.is_internal,
         "partitions": [
             _partition(broker, index, state) for index, state in enumerate(topic.partitions)
         ],

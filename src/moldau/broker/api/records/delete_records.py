@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.broker.api.registry import Answer, Request, handles
 from moldau.broker.errors import code_and_message
 from moldau.broker.partitions.partition import Partition
-from moldau.cluster.state.topics import INTERNAL_TOPICS
+from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.log.errors import LogError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error

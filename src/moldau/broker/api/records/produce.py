@@ -15,7 +15,7 @@ from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.record_checks import Checks
 from moldau.broker.partitions.refusals import absent
 from moldau.broker.partitions.refused_writes import RefusedWrites
-from moldau.cluster.state.topics import INTERNAL_TOPICS
+from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.log.errors import LogError, StorageError
 from moldau.log.record_check import RecordCheck
 from moldau.records.batch import (
@@ -201,7 +201,9 @@ def handle(
             elif acks not in (-1, 0, 1):
                 result.error = Error.INVALID_REQUIRED_ACKS
             elif topic in INTERNAL_TOPICS:
-                message = f"{topic} is internal: only the broker writes to it"
+                message = (
+                    f"{topic} is internal: only the {INTERNAL_TOPICS[topic].owner} writes to it"
+                )
                 result.fail(Error.INVALID_TOPIC_EXCEPTION, message)
             elif not batch:
                 result.fail(Error.INVALID_RECORD, "the request has no records for this partition")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.cluster.metadata import TOPIC_OPERATIONS
 from moldau.broker.api.registry import Answer, Request, handles
+from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.cluster.state.topics import (
-    INTERNAL_TOPICS,
     NO_LEADER,
     InvalidTopicName,
     PartitionState,

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from moldau.cluster.state.internal_topics import CONSUMER_OFFSETS
+
 _SHOWN = 5
 
 
@@ -32,7 +34,7 @@ class Cause(Enum):
     )
     UNSTORED = (
         "brought an assignment that could not be stored",
-        "see what the broker's log says about __consumer_offsets",
+        f"see what the broker's log says about {CONSUMER_OFFSETS.name}",
     )
 
     def __init__(self, phrase: str, advice: str) -> None:
