@@ -9,7 +9,7 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find src examples -name __pycache__ -prune -o -print) pyproject.toml README.md LICENSE
 
-.PHONY: help install test test-slow lint format docs demo bench bench-kafka conformance torture clean
+.PHONY: help install test test-slow lint format docs demo bench bench-kafka conformance torture release clean
 .DELETE_ON_ERROR:
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make conformance   the same requests to Moldau and to Apache Kafka, every difference listed"
 	@echo "make torture kill a broker many times and check what it promised; the same for a cluster"
 	@echo "             with TORTURE_ARGS=cluster"
+	@echo "make release a versioned sdist and wheel in dist/, built reproducibly and tried alone"
 	@echo "make clean   remove .venv and caches"
 
 install: $(VENV)/.package
@@ -63,6 +64,9 @@ conformance: $(VENV)/.package
 # A cluster needs ZooKeeper, which comes with Spark.
 torture: $(VENV)/.package $(if $(findstring cluster,$(TORTURE_ARGS)),$(VENV)/.spark)
 	@$(BIN)/python -m tests.torture $(TORTURE_ARGS)
+
+release: $(VENV)/.dependencies
+	@$(BIN)/python -m tools.release
 
 clean:
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

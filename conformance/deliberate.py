@@ -225,7 +225,7 @@ DELIBERATE: tuple[Deliberate, ...] = (
         ),
     ),
     Deliberate(
-        "Versions that Kafka 4.1 holds back as unstable and later releases offer.",
+        "Versions that Kafka holds back as unstable and later releases offer.",
         _ranges(2, 8, 9),
     ),
 )

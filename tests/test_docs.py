@@ -1,22 +1,11 @@
-"""Documentation that cannot rot: its commands are run, its tables are derived.
-
-In a `console` block a line with `$ ` is a command, and what follows is what it prints; `...` stands
-for anything. The blocks of a page are run in order, in one folder. `moldau broker` and `moldau up`
-are started in the background, on free ports that all later commands of the page use.
-"""
+"""Documentation that cannot rot: its commands are run, its tables are derived."""
 
 from __future__ import annotations
 
 import ast
-import os
-import random
 import re
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,122 +19,21 @@ from moldau.cli.app import InOrder
 from moldau.log.config import LogConfig
 from moldau.settings import definitions
 from moldau.testing import Broker
+from tests.pages import Command, Shell, steps_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
 NAMED_TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
-DOCUMENTED_PORT = 9092
 # Pages whose programs start Spark or a cluster. The README's are run with the quick tests.
 SLOW = ("cluster", "getting-started", "lake", "pipelines", "spark", "testing")
-# These need a network or a clone of their own.
-NOT_RUN = ("pip install", "make ")
-
-
-@dataclass(frozen=True)
-class Command:
-    text: str
-    output: str
-
-
-@dataclass(frozen=True)
-class Program:
-    text: str
-
-
-def steps_of(page: Path) -> Iterator[Command | Program]:
-    """What a reader would do who follows the page from top to bottom."""
-    for language, body in BLOCK.findall(page.read_text("utf-8")):
-        if language == "python":
-            yield Program(body)
-        if language == "console":
-            _, *commands = re.split(r"^\$ ", body, flags=re.MULTILINE)
-            for command in commands:
-                text, _, output = command.partition("\n")
-                if not text.startswith(NOT_RUN):
-                    yield Command(text, output)
-
-
-class Shell:
-    """A person at a terminal, with a broker in another one."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.address = f"127.0.0.1:{DOCUMENTED_PORT}"
-        self.brokers: list[subprocess.Popen[str]] = []
-        bin_folder = Path(sys.executable).parent
-        self.environment = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
-        self.environment.pop("MOLDAU_BOOTSTRAP", None)
-
-    def run(self, command: str) -> str:
-        if command.startswith("moldau broker"):
-            return self._start(f"{command} --listen 127.0.0.1:0")
-        if command.startswith("moldau up"):
-            return self._start(f"{command} --port {free_port_as_long_as_usual()}")
-        ended = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
-        return self._as_documented(ended.stdout)
-
-    def _start(self, command: str) -> str:
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.brokers.append(process)
-        assert process.stdout is not None
-        ready = process.stdout.readline()
-        self.address = ready.strip().rpartition(" ")[2]
-        self.environment["MOLDAU_BOOTSTRAP"] = self.address
-        return self._as_documented(ready)
-
-    def _as_documented(self, printed: str) -> str:
-        """What is printed when the first broker has its usual port, and the others the next."""
-        for number, address in enumerate(self.address.split(",")):
-            printed = printed.replace(address, f"127.0.0.1:{DOCUMENTED_PORT + number}")
-        return printed
-
-    def close(self) -> None:
-        for process in self.brokers:
-            process.terminate()
-            process.communicate(timeout=50)
-            assert process.returncode == 0
-
-
-def free_port_as_long_as_usual() -> int:
-    """The first of some free ports in a row; four digits, so that tables look as they should."""
-    for port in random.sample(range(2000, 9000, 10), 700):
-        with ExitStack() as stack:
-            try:
-                for each in range(port, port + 10):
-                    stack.enter_context(socket.create_server(("127.0.0.1", each)))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("there are no ten free ports in a row")
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
+    shell = Shell(tmp_path, Path(sys.executable).parent)
     yield shell
     shell.close()
-
-
-def matches(expected: str, printed: str) -> bool:
-    pattern = ".*".join(re.escape(part) for part in expected.split("..."))
-    return re.fullmatch(pattern, printed, re.DOTALL) is not None
 
 
 @pytest.mark.timeout(240)
@@ -159,10 +47,9 @@ def matches(expected: str, printed: str) -> bool:
 def test_the_sessions_and_programs_of_a_page_do_what_it_shows(page: Path, shell: Shell) -> None:
     if find_spec("pyspark") is None and "moldau up" in page.read_text("utf-8"):
         pytest.skip("no clusters without pyspark, which brings ZooKeeper")
-    for number, step in enumerate(steps_of(page)):
+    for number, step in enumerate(steps_of(page.read_text("utf-8"))):
         if isinstance(step, Command):
-            printed = shell.run(step.text)
-            assert not step.output or matches(step.output, printed), f"$ {step.text}\n{printed}"
+            shell.do(step)
         else:
             is_test = "def test_" in step.text
             name = f"{'test' if is_test else 'program'}_{number}.py"

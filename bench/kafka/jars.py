@@ -19,7 +19,7 @@ from pathlib import Path
 
 from moldau.bench.errors import Unavailable
 
-KAFKA_VERSION = "4.1.0"
+KAFKA_VERSION = "4.3.1"
 # Kafka's own distribution logs through this; without it a broker that fails says nothing.
 _LOG4J_VERSION = "2.24.3"
 _POOL_VERSION = "2.12.0"

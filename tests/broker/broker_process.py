@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -23,6 +24,7 @@ class BrokerProcess:
         settings: Sequence[str] = (),
         port: int = 0,
         limit_files: int | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self._log = folder.with_name(f"{folder.name}.stderr")
@@ -34,7 +36,13 @@ class BrokerProcess:
             words = ["sh", "-c", f'ulimit -n {limit_files}; exec "$@"', "sh", *words]
         self.launched = time.monotonic()
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+            self.process = subprocess.Popen(
+                words,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | dict(environment or {}),
+            )
         self.port = port
 
     def __enter__(self) -> Self:

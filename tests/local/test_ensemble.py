@@ -23,7 +23,8 @@ from tests.processes import started
 STARTER = """
 import sys, time
 from moldau.spark.runtime.java import NoJava
-from moldau.testing import Ensemble, zookeeper_server
+from moldau.local import zookeeper_server
+from moldau.testing import Ensemble
 ensemble = Ensemble(folder=sys.argv[1])
 ensemble.start()
 print(ensemble._servers[0]._process.pid, flush=True)

@@ -46,10 +46,17 @@ class BrokerProcess:
     """`moldau broker`, from its start to its end; for one thread.
 
     What it logs goes to `log`. It has a session of its own, so that Ctrl-C in a terminal reaches
-    only who started it, and it does not outlive this process.
+    only who started it, and it does not outlive this process. `environment` comes on top of this
+    process's own.
     """
 
-    def __init__(self, command: list[str], log: IO[bytes] | int, log_path: Path | None) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        log: IO[bytes] | int,
+        log_path: Path | None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.command = command
         self._log_path = log_path
         self.is_frozen = False
@@ -59,6 +66,7 @@ class BrokerProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
+            env=os.environ | dict(environment or {}),
             start_new_session=True,
         )
         self.pid = self.process.pid

@@ -64,6 +64,10 @@ class Cluster:
     its own. Settings are those of a broker, with underscores for dots as keywords or as they are in
     a mapping; by default failures are noticed within two seconds.
 
+    `environment` is what brokers find in their environment besides what this process has, such as a
+    PYTHONPATH to another version of Moldau. `environments` has it for each broker, to be changed
+    between its lives.
+
     With `can_be_cut` all connections run through a `Network`, so that `cut` and `heal` work:
     slower, and on Linux only. Everything ends with the `with` block, frozen brokers too; a `folder`
     of your own stays, with the brokers' data and logs. If the block fails, the ends of the logs are
@@ -79,12 +83,14 @@ class Cluster:
         folder: Path | str | None = None,
         can_be_cut: bool = False,
         racks: Iterable[str] = (),
+        environment: Mapping[str, str] | None = None,
         **more: SettingValue,
     ) -> None:
         self._settings = dict(QUICK_SETTINGS)
         self._settings |= {key: as_text(value) for key, value in (settings or {}).items()}
         self._settings |= {key.replace("_", "."): as_text(value) for key, value in more.items()}
         self._racks = list(racks)
+        self.environments = {broker: dict(environment or {}) for broker in range(brokers)}
         self._first_brokers = brokers
         self._temporary = None
         if folder is None:
@@ -422,7 +428,7 @@ class Cluster:
             settings=settings,
         )
         with place.log.open("ab") as log:
-            place.process = BrokerProcess(command, log, place.log)
+            place.process = BrokerProcess(command, log, place.log, self.environments.get(broker))
         if self._network is not None:
             self._network.to_broker(place.advertised_port, broker, place.port, place.process.pid)
 
