@@ -230,8 +230,9 @@ class Broker:
             if error is not None:
                 failed[partition] = error
                 logger.error("append to %s-%d failed: %s", partition.topic, partition.index, error)
+        loop, refused = self.loop, self.refused_writes
         for response in staged:
-            response.settle(self.loop, failed, self.refused_writes)
+            response.settle(loop, failed, refused)
         for partition in dirty:
             partition.announce()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from uuid import UUID
 
@@ -79,8 +80,13 @@ def skip_tags(buffer: Buffer, position: int) -> int:
 def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str | None, int]:
     """A nullable string and the position after it."""
     if compact:
-        size, position = read_uvarint(buffer, position)
-        size -= 1
+        # Nearly all take one byte, which is not worth a call.
+        size = buffer[position] - 1
+        if size < 0x7F:
+            position += 1
+        else:
+            size, position = read_uvarint(buffer, position)
+            size -= 1
     else:
         (size,) = INT16.unpack_from(buffer, position)
         position += 2
@@ -100,15 +106,19 @@ def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str |
 def read_count(buffer: Buffer, position: int, compact: bool) -> tuple[int, int]:
     """The length of an array (null counts as empty) and the position after it."""
     if compact:
-        count, position = read_uvarint(buffer, position)
-        count -= 1
+        count = buffer[position] - 1
+        if count < 0x7F:
+            position += 1
+        else:
+            count, position = read_uvarint(buffer, position)
+            count -= 1
     else:
         (count,) = INT32.unpack_from(buffer, position)
         position += 4
     # Every element takes a byte at least, so a lying count is caught before anything is built.
     if count > len(buffer) - position:
         raise MalformedRequest(f"an array claims {count} elements")
-    return max(count, 0), position
+    return count if count > 0 else 0, position
 
 
 def string(value: str | None, compact: bool) -> bytes:
@@ -119,6 +129,7 @@ def string(value: str | None, compact: bool) -> bytes:
     return (uvarint(len(data) + 1) if compact else INT16.pack(len(data))) + data
 
 
+@lru_cache(256)
 def count(value: int, compact: bool) -> bytes:
     """The length of an array as the protocol writes it."""
     return uvarint(value + 1) if compact else INT32.pack(value)

@@ -16,6 +16,7 @@ from moldau.records.record import Record, build_batch
 from moldau.testing import Broker
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
+from moldau.wire.produce import ProduceCodec, ProduceRequest
 from tests.broker.wire_client import Client, inside, make_batch, now_ms, produce_values, until
 
 COMPACTED = LogConfig.parse({"cleanup.policy": "compact"}, LogConfig())
@@ -69,6 +70,29 @@ def test_large_batches_are_looked_into_aside_and_small_ones_at_once(
         steps.clear()
         assert client.produce("t", tiny_records(50_000)).base_offset == 2
         assert max(check.most_records for check, _, _ in steps) <= RECORDS_A_STEP
+
+
+def test_a_request_whose_records_are_looked_into_is_decoded_once(
+    moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Aside it is decoded anew, once: by then it lies elsewhere."""
+    decoded: list[int] = []
+    decode = ProduceCodec.decode
+
+    def note(self: ProduceCodec, frame: memoryview, position: int) -> ProduceRequest:
+        decoded.append(len(frame))
+        return decode(self, frame, position)
+
+    monkeypatch.setattr(ProduceCodec, "decode", note)
+    moldau_broker.create_topic("plain")
+    moldau_broker.create_topic("compacted", cleanup_policy="compact")
+    with Client(moldau_broker) as client:
+        for topic in ("plain", "compacted"):
+            assert client.produce(topic, make_batch(b"small", key=b"k")).base_offset == 0
+        assert len(decoded) == 2
+        decoded.clear()
+        assert client.produce("compacted", tiny_records(5000)).base_offset == 1
+        assert len(decoded) == 2
 
 
 def test_small_batches_by_the_dozen_in_one_request_are_looked_into_aside_too(

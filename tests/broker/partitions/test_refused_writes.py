@@ -204,6 +204,27 @@ def test_five_batches_under_way_of_which_the_first_is_refused_alone(moldau_broke
         assert other.values("t") == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_of_a_request_whose_write_fails_each_partition_remembers_its_own_batch(
+    moldau_broker: Broker,
+) -> None:
+    """One partition is refused before the log is looked at; the disk then refuses the others."""
+    moldau_broker.create_topic("wide", partitions=3)
+    corrupt = numbered(40)
+    corrupt[-1] ^= 1
+    batches = {0: numbered(30), 1: corrupt, 2: numbered(50)}
+    with Client(moldau_broker) as client, Client(moldau_broker) as other:
+        with a_full_disk(moldau_broker, other):
+            answer = client.ask(Api.PRODUCE, 9, **produce_values({"wide": batches}))
+        codes = [each.error_code for each in answer.responses[0].partition_responses]
+        refused = Error.KAFKA_STORAGE_ERROR
+        assert codes == [refused, Error.CORRUPT_MESSAGE, refused]
+        for index, sequence in ((0, 30), (1, 40), (2, 50)):
+            behind = client.produce("wide", numbered(sequence + 1), partition=index)
+            assert behind.error_code == OUT_OF_ORDER
+            again = client.produce("wide", numbered(sequence), partition=index)
+            assert again.error_code == 0
+
+
 def _code(client: Client) -> int:
     code: int = client.receive().responses[0].partition_responses[0].error_code
     return code

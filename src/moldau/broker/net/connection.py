@@ -32,7 +32,7 @@ from moldau.broker.net.input import BUSY, Input
 from moldau.broker.net.output import Output, own_socket
 from moldau.broker.net.responses import LongPoll, Response
 from moldau.broker.net.turns import SLICE_S
-from moldau.broker.partitions.record_checks import Checks, begin_checks, look_into_records
+from moldau.broker.partitions.record_checks import CheckedProduce, begin_checks, look_into_records
 from moldau.cluster.clock import now
 from moldau.wire.apis import Api
 from moldau.wire.headers import RequestHeader, read_request_header
@@ -65,9 +65,8 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_aside", "_blocked", "_broker", "_closing", "_held", "_lease", "_loop", "_output",
-        "_responses", "_transport", "_unsent", "active_at", "checks", "client_id", "input", "local",
-        "peer",
-        "receiving_since", "staged",
+        "_responses", "_transport", "_unsent", "active_at", "checked", "client_id", "input",
+        "local", "peer", "receiving_since", "staged",
     )  # fmt: skip
 
     def __init__(self, broker: Broker) -> None:
@@ -81,8 +80,8 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = 0
         self._blocked = 0
         self._aside: Aside | None = None
-        # Of the request at the front, if its records have been looked into.
-        self.checks: Checks | None = None
+        # The request at the front, if its records have been looked into.
+        self.checked: CheckedProduce | None = None
         self._closing = False
         self.staged: list[produce.ProduceResponse] = []
         self.client_id = ""
@@ -248,13 +247,17 @@ class Connection(asyncio.BufferedProtocol):
         if lease is not None and now() >= lease.ends_at:
             lease.expire()
         received = self.input
-        view, filled, start = received.view, received.filled, 0
+        view, start = received.view, 0
+        filled = received.filled if self._may_read() else 0
         limit = self._broker.settings.socket_request_max_bytes
         needed = 0
         failed = False
         end_of_slice = monotonic() + SLICE_S
         try:
-            while filled - start >= 4 and not self._closing and not self._blocked:
+            while filled - start >= 4:
+                if start and (monotonic() > end_of_slice or self._unsent > _MOST_IN_TURN):
+                    self._await_turn()
+                    break
                 (size,) = INT32.unpack_from(view, start)
                 if not 0 < size <= limit:
                     raise MalformedRequest(f"a request claims {size} bytes (at most {limit})")
@@ -263,15 +266,14 @@ class Connection(asyncio.BufferedProtocol):
                     needed = 4 + size
                     break
                 self._handle(view[start + 4 : end])
-                if self._aside is not None:
+                if self._blocked or self._closing:
+                    # What was put aside stays at the front.
+                    start = start if self._aside is not None else end
                     break
                 start = end
                 if len(self._responses) >= _MOST_RESPONSES or self._held > _MOST_HELD:
                     self._block(_BACKED_UP)
-                elif filled - start < 4:
                     break
-                elif monotonic() > end_of_slice or self._unsent > _MOST_IN_TURN:
-                    self._await_turn()
         except MalformedRequest as reason:
             self.close(str(reason))
         except Exception as error:
@@ -310,13 +312,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self.client_id:
             self.client_id = header.client_id(frame)
         if api == 0 and 3 <= version <= 13:
-            checks, self.checks = self.checks, None
-            if checks is None and self._broker.checks_records:
-                checks, is_done = begin_checks(self._broker, header, frame)
-                if not is_done:
-                    self.put_aside(partial(look_into_records, self._broker, self))
-                    return
-            produce.handle(self._broker, self, header, frame, checks)
+            if self._broker.checks_records:
+                self._check_and_produce(header, frame)
+            else:
+                produce.handle(self._broker, self, header, frame)
             return
         if self.staged:
             # Whoever writes and then reads on the same connection finds what it wrote.
@@ -327,6 +326,16 @@ class Connection(asyncio.BufferedProtocol):
             self.answer(header, api_versions.answer(self._broker, header, frame))
         else:
             dispatch.handle(self._broker, self, header, frame)
+
+    def _check_and_produce(self, header: RequestHeader, frame: memoryview) -> None:
+        """Looks into the records of a Produce request before it is handled, now or aside."""
+        checked, self.checked = self.checked, None
+        if checked is None:
+            checked, is_done = begin_checks(self._broker, header, frame)
+            if not is_done:
+                self.put_aside(partial(look_into_records, self._broker, self))
+                return
+        produce.handle(self._broker, self, header, frame, checked)
 
     def put_aside(self, work: Aside) -> None:
         """Has `work` done on the request at hand, and then handles it anew, before any other."""

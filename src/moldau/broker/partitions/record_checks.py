@@ -8,14 +8,14 @@ partition before it, as if they had been faster.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.slices import Slices
 from moldau.log.record_check import RecordCheck
 from moldau.records.batch import HEADER_SIZE
 from moldau.wire.headers import RequestHeader, read_request_header
 from moldau.wire.primitives import TopicKey
-from moldau.wire.produce import produce_codec
+from moldau.wire.produce import ProduceRequest, produce_codec
 
 if TYPE_CHECKING:
     from moldau.broker.net.connection import Connection
@@ -27,13 +27,22 @@ _STEPS_AT_ONCE = 3
 Checks = dict[tuple[TopicKey, int], RecordCheck]
 
 
-def begin_checks(broker: Broker, header: RequestHeader, frame: memoryview) -> tuple[Checks, bool]:
-    """The checks of what a Produce request writes to topics that ask for one, and whether all of
-    them are done."""
+class CheckedProduce(NamedTuple):
+    """A Produce request, and the checks of what it writes to topics that ask for one."""
+
+    request: ProduceRequest
+    checks: Checks
+
+
+def begin_checks(
+    broker: Broker, header: RequestHeader, frame: memoryview
+) -> tuple[CheckedProduce, bool]:
+    """Begin the checks of a Produce request; whether all of them are done."""
     checks: Checks = {}
     is_done = True
     steps = _STEPS_AT_ONCE
-    for key, batches in produce_codec(header.version).decode(frame, header.body).topics:
+    request = produce_codec(header.version).decode(frame, header.body)
+    for key, batches in request.topics:
         topic = broker.topic_name(key)
         for index, batch in batches:
             partition = broker.partitions.get((topic, index))
@@ -49,14 +58,14 @@ def begin_checks(broker: Broker, header: RequestHeader, frame: memoryview) -> tu
                     steps -= 1
                     if not check.step():
                         break
-    return checks, is_done
+    return CheckedProduce(request, checks), is_done
 
 
 async def look_into_records(broker: Broker, connection: Connection, frame: memoryview) -> None:
     """Does the checks of the Produce request that the connection has put aside."""
-    checks, _ = begin_checks(broker, read_request_header(frame), frame)
-    await finish_checks(checks, broker.lookups)
-    connection.checks = checks
+    checked, _ = begin_checks(broker, read_request_header(frame), frame)
+    await finish_checks(checked.checks, broker.lookups)
+    connection.checked = checked
 
 
 async def finish_checks(checks: Checks, slots: asyncio.Semaphore) -> None:

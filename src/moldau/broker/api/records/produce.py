@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.errors import code_and_message
 from moldau.broker.net.responses import Response
 from moldau.broker.partitions.partition import Partition
-from moldau.broker.partitions.record_checks import Checks
+from moldau.broker.partitions.record_checks import CheckedProduce, Checks
 from moldau.broker.partitions.refusals import absent
 from moldau.broker.partitions.refused_writes import RefusedWrites
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
@@ -51,21 +51,19 @@ class ProduceResponse(Response):
     """The answer to one Produce request.
 
     `appended` has, per batch that was taken, the partition, its result, and the offset that the
-    high watermark must reach before the write counts as replicated. `staged` has the batches
-    themselves, until they are written.
+    high watermark must reach before the write counts as replicated. The `request` lies in the
+    connection's buffer, so it is kept only until its batches are written.
     """
 
     __slots__ = (
         "_timer",
-        "acks",
         "appended",
         "codec",
         "correlation_id",
         "endpoints",
+        "request",
         "results",
         "size",
-        "staged",
-        "timeout_ms",
     )
 
     def __init__(
@@ -73,20 +71,17 @@ class ProduceResponse(Response):
         connection: Connection,
         codec: ProduceCodec,
         correlation_id: int,
-        acks: int,
-        timeout_ms: int,
+        request: ProduceRequest,
         size: int,
     ) -> None:
         self.connection = connection
         self.parts = None
         self.codec = codec
         self.correlation_id = correlation_id
-        self.acks = acks
-        self.timeout_ms = timeout_ms
+        self.request: ProduceRequest | None = request
         self.size = size
         self.results: Results = []
         self.appended: list[tuple[Partition, PartitionResult, int]] = []
-        self.staged: list[memoryview] = []
         self.endpoints: list[Endpoint] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -97,23 +92,38 @@ class ProduceResponse(Response):
         refused: RefusedWrites,
     ) -> None:
         """Answers after the commit, or begins to wait where acks=all must."""
+        request = self.request
+        assert request is not None
+        self.request = None
         if failed:
-            for (partition, result, _), batch in zip(self.appended, self.staged, strict=True):
-                if partition in failed:
-                    result.fail(*code_and_message(failed[partition]))
-                    refused.remember(partition.topic, partition.index, batch, partition)
-        self.staged = []
-        if self.acks == 0:
+            self._fail(request, failed, refused)
+        acks = request.acks
+        if acks == 0:
             self._close_on_error()
             self.parts = []
-        elif self.acks == 1 or self._is_replicated():
+        elif acks == 1 or self._is_replicated():
             self.parts = [self._encode()]
         else:
-            self._timer = loop.call_later(max(self.timeout_ms, 0) / 1000, self._time_out)
+            self._timer = loop.call_later(max(request.timeout_ms, 0) / 1000, self._time_out)
             self.connection.hold(self, self.size)
             for partition, _, _ in self.appended:
                 partition.wait(self)
                 partition.ask_flush()
+
+    def _fail(
+        self,
+        request: ProduceRequest,
+        failed: dict[Partition, StorageError],
+        refused: RefusedWrites,
+    ) -> None:
+        """Turns what was staged and could not be written into errors."""
+        batches = [batch for _, each in request.topics for _, batch in each]
+        results = [result for _, each in self.results for result in each]
+        staged = [batch for batch, each in zip(batches, results, strict=True) if not each.error]
+        for (partition, result, _), batch in zip(self.appended, staged, strict=True):
+            if partition in failed:
+                result.fail(*code_and_message(failed[partition]))
+                refused.remember(partition.topic, partition.index, batch, partition)
 
     def notify(self) -> None:
         """A high watermark moved, or a partition changed hands."""
@@ -173,18 +183,20 @@ def handle(
     connection: Connection,
     header: RequestHeader,
     frame: memoryview,
-    checks: Checks | None = None,
+    checked: CheckedProduce | None = None,
 ) -> None:
     """Stages what the request appends and takes its place among the connection's answers.
 
-    `checks` are those of its batches that have been looked into already.
+    `checked` is the request itself where its batches have been looked into already.
     """
     codec = produce_codec(header.version)
-    request = codec.decode(frame, header.body)
+    checks: Checks | None = None
+    if checked is None:
+        request = codec.decode(frame, header.body)
+    else:
+        request, checks = checked
     acks = request.acks
-    response = ProduceResponse(
-        connection, codec, header.correlation_id, acks, request.timeout_ms, len(frame)
-    )
+    response = ProduceResponse(connection, codec, header.correlation_id, request, len(frame))
     now_ms = broker.now_ms()
     refused = broker.refused_writes
     for key, batches in request.topics:
@@ -253,7 +265,6 @@ def _append(
         return
     result.log_start = log.log_start
     response.appended.append((partition, result, log.log_end))
-    response.staged.append(batch)
 
 
 def _no_transactions(request: ProduceRequest) -> tuple[Error, str]:
