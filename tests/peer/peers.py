@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from moldau.peer.fetch_stream import FetchStream
+from moldau.wire.fetch.response import FetchAnswer, FetchedPartition
 
 
 @contextmanager
@@ -38,6 +39,11 @@ def read_frame(connection: socket.socket) -> bytes:
     """One request, without its size."""
     size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
     return connection.recv(size, socket.MSG_WAITALL)
+
+
+def partitions_of(answer: FetchAnswer) -> list[FetchedPartition]:
+    """The partitions of all topics."""
+    return [each for _, partitions in answer.topics for each in partitions]
 
 
 class Slice:

@@ -11,11 +11,11 @@ import pytest
 
 from moldau.peer.aio import AsyncConnection
 from moldau.peer.errors import ConnectionLost
-from moldau.peer.fetching import FetchQuestion, Wanted
 from moldau.peer.view import ClusterView
 from moldau.testing import Broker
 from moldau.wire.apis import Api
-from tests.peer.peers import listener, read_frame
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
+from tests.peer.peers import listener, partitions_of, read_frame
 from tests.peer.test_cluster import last_offset, produce
 
 WITHIN_S = 20
@@ -33,11 +33,13 @@ def test_questions_may_be_under_way_together(moldau_broker: Broker) -> None:
         connection = await AsyncConnection.connect(moldau_broker.host, moldau_broker.port, "test")
         metadata = await connection.ask(Api.METADATA, {"topics": [{"name": "orders"}]})
         topic_id = ClusterView.of(metadata).topics["orders"].id
+        assert topic_id is not None
         questions = [
-            FetchQuestion([Wanted("orders", topic_id, 0, offset, 1 << 20)]) for offset in range(10)
+            FetchRequest([(topic_id, [FetchPartition(0, fetch_offset=offset)])])
+            for offset in range(10)
         ]
         answers = await asyncio.gather(*(connection.fetch(question) for question in questions))
-        assert [last_offset(answer.partitions[0].records) for answer in answers] == [9] * 10
+        assert [last_offset(partitions_of(answer)[0].records) for answer in answers] == [9] * 10
         connection.close()
         assert not connection.is_open
         with pytest.raises(ConnectionLost):
@@ -52,8 +54,10 @@ def test_an_asker_that_goes_away_does_not_shift_the_answers(moldau_broker: Broke
     async def ask() -> None:
         connection = await AsyncConnection.connect(moldau_broker.host, moldau_broker.port, "test")
         view = ClusterView.of(await connection.ask(Api.METADATA, {"topics": None}))
-        wanted = Wanted("orders", view.topics["orders"].id, 0, 0, 1000)
-        connection.fetch(FetchQuestion([wanted], max_wait_ms=200)).cancel()
+        topic_id = view.topics["orders"].id
+        assert topic_id is not None
+        wanted = (topic_id, [FetchPartition(0)])
+        connection.fetch(FetchRequest([wanted], max_wait_ms=200)).cancel()
         assert ClusterView.of(await connection.ask(Api.METADATA, {"topics": None})).nodes
         connection.close()
 
@@ -66,8 +70,10 @@ def test_those_who_wait_learn_that_the_broker_stopped(moldau_broker: Broker) -> 
     async def ask() -> None:
         connection = await AsyncConnection.connect(moldau_broker.host, moldau_broker.port, "test")
         view = ClusterView.of(await connection.ask(Api.METADATA, {"topics": None}))
-        wanted = Wanted("orders", view.topics["orders"].id, 0, 0, 1000)
-        parked = connection.fetch(FetchQuestion([wanted], max_wait_ms=15_000))
+        topic_id = view.topics["orders"].id
+        assert topic_id is not None
+        wanted = (topic_id, [FetchPartition(0)])
+        parked = connection.fetch(FetchRequest([wanted], max_wait_ms=15_000))
         await asyncio.sleep(0)
         await asyncio.to_thread(moldau_broker.stop)
         # A broker that stops may still answer what it has parked, but nothing after that.

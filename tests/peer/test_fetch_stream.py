@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from moldau.peer.connection import Connection
 from moldau.peer.errors import ConnectionLost, MalformedAnswer, Refused
 from moldau.peer.fetch_stream import FetchStream
-from moldau.peer.fetching import FetchedPartition as Fetched
-from moldau.peer.fetching import FetchQuestion, Wanted
 from moldau.wire.apis import VERSIONS, Api
-from moldau.wire.fetch import FetchedPartition, fetch_codec
+from moldau.wire.fetch.codec import fetch_codec
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
+from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.headers import response_frame
 from moldau.wire.messages import encode_response
 from moldau.wire.primitives import TopicKey
@@ -25,14 +25,14 @@ from tests.peer.peers import Slice, listener, read_frame, taken
 
 VERSION = 12
 RECORDS = bytes(range(256)) * 300
-QUESTION = FetchQuestion((Wanted("orders", None, 0, 0, 1 << 20),))
+QUESTION = FetchRequest([("orders", [FetchPartition(0)])])
 
 
 def framed(correlation_id: int, *partitions: FetchedPartition, code: int = 0) -> bytes:
     topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
     if partitions:
         topics.append(("orders", list(partitions)))
-    parts: list[Any] = fetch_codec(VERSION).encode(correlation_id, code, 0, topics, [])
+    parts: list[Any] = fetch_codec(VERSION).encode_response(correlation_id, code, 0, topics, [])
     return b"".join(part.data if isinstance(part, Slice) else bytes(part) for part in parts)
 
 
@@ -137,10 +137,8 @@ def test_every_byte_comes_once_and_in_order(data: bytes, here: int, steps: list[
         room[:] = to_come[0][: len(room)]
         to_come[0] = to_come[0][len(room) :]
 
-    nothing = memoryview(b"")
-    partition = Fetched("orders", 0, 0, 0, 0, 0, [], nothing, None, None)
     first = memoryview(data)[:here]
-    stream = FetchStream(partition, len(data), first, take, lambda: finished.append(True))
+    stream = FetchStream(FetchedPartition(0), len(data), first, take, lambda: finished.append(True))
     found = bytearray()
     for step in [*steps, len(data)]:
         room = memoryview(bytearray(min(step, stream.left)))

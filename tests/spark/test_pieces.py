@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.peer.fetch_stream import FetchStream
-from moldau.peer.fetching import FetchedPartition
 from moldau.records.batch import BatchError
 from moldau.records.record import Record, build_batch
 from moldau.spark.source.pieces import pieces
+from moldau.wire.fetch.response import FetchedPartition
 
-NOTHING = FetchedPartition("orders", 0, 0, 0, 0, 0, [], memoryview(b""), None, None)
+NOTHING = FetchedPartition(0)
 
 
 def streamed(data: bytes) -> FetchStream:

@@ -11,7 +11,6 @@ import pytest
 from moldau.peer import cluster
 from moldau.peer.errors import ConnectionLost, OffsetOutOfRange
 from moldau.peer.fetch_stream import FetchStream
-from moldau.peer.fetching import FetchedPartition
 from moldau.records.batch import CorruptBatch
 from moldau.records.record import Record, build_batch
 from moldau.spark.errors import DataLoss, ReadStalled
@@ -21,6 +20,7 @@ from moldau.spark.source.pieces import pieces
 from moldau.spark.source.ranges import OffsetRange
 from moldau.spark.source.reading import read_range
 from moldau.testing import Broker
+from moldau.wire.fetch.response import FetchedPartition
 from tests.spark.batches import marked, transactional
 from tests.spark.topics import delete_before, delete_topic, fresh_topic, numbered, produce
 
@@ -56,9 +56,7 @@ class Script:
         if isinstance(answer, Exception):
             raise answer
         end = self.high_watermark
-        partition = FetchedPartition(
-            "orders", 0, 0, end, end, 0, self.aborted, memoryview(b""), None, None
-        )  # fmt: skip
+        partition = FetchedPartition(0, 0, end, end, 0, aborted=self.aborted)
         return FetchStream(partition, len(answer), memoryview(answer), no_more, lambda: None)
 
 

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.wire.apis import Api
-from moldau.wire.fetch import FetchedPartition, FetchPartition, fetch_codec
+from moldau.wire.fetch.codec import fetch_codec
+from moldau.wire.fetch.request import FetchPartition
+from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.messages import decode_response, encode_request
 from moldau.wire.primitives import Endpoint, MalformedRequest
 from moldau.wire.produce import PartitionResult, produce_codec
@@ -107,7 +109,7 @@ def test_a_produce_response_is_what_kio_reads(version: int) -> None:
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 def test_a_fetch_request_is_read(version: int) -> None:
-    request = fetch_codec(version).decode(fetch_request(version), 0)
+    request = fetch_codec(version).decode_request(fetch_request(version), 0)
     key = TOPIC_ID if version >= 13 else "orders"
     wanted = FetchPartition(
         partition=1,
@@ -135,7 +137,7 @@ def test_a_fetch_response_is_what_kio_reads(version: int) -> None:
         FetchedPartition(3, 0, 5, 5, 0, Records(b"y")),
     ]
     endpoints: list[Endpoint] = [(1, "h", 9092, None)]
-    frame = joined(fetch_codec(version).encode(42, 0, 9, [(key, partitions)], endpoints))
+    frame = joined(fetch_codec(version).encode_response(42, 0, 9, [(key, partitions)], endpoints))
     assert int.from_bytes(frame[:4]) == len(frame) - 4
     response = decode_response(Api.FETCH, version, frame[8 + (version >= 12) :])
     first, second, third = response.responses[0].partitions
@@ -161,7 +163,7 @@ def test_a_damaged_hot_request_is_a_request_or_malformed(data: st.DataObject) ->
         whole, decode = produce_request(version), produce_codec(version).decode
     else:
         version = data.draw(st.sampled_from(FETCH_VERSIONS))
-        whole, decode = fetch_request(version), fetch_codec(version).decode
+        whole, decode = fetch_request(version), fetch_codec(version).decode_request
     body = bytearray(whole)
     for _ in range(data.draw(st.integers(0, 3))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
@@ -177,7 +179,10 @@ def test_a_damaged_hot_request_is_a_request_or_malformed(data: st.DataObject) ->
 def test_arbitrary_bytes_are_a_hot_request_or_malformed(
     produce_version: int, fetch_version: int, body: bytes
 ) -> None:
-    for decode in (produce_codec(produce_version).decode, fetch_codec(fetch_version).decode):
+    for decode in (
+        produce_codec(produce_version).decode,
+        fetch_codec(fetch_version).decode_request,
+    ):
         try:
             decode(memoryview(body), 0)
         except MalformedRequest:

@@ -1,5 +1,5 @@
 """One connection to a broker, for machines: the protocol over a socket, blocking or on asyncio.
 
-`dialogue` and `fetching` are the protocol without I/O and serve both faces: `connection` blocks
+`dialogue` is the protocol without I/O and serves both faces: `connection` blocks
 (tasks of Spark), `aio` runs on an event loop. `cluster` finds leaders and tries again.
 """

@@ -12,8 +12,9 @@ from typing import Any, Self, TypeVar, cast
 from moldau.peer.connection import FIRST_BUFFER, LARGEST_FRAME
 from moldau.peer.dialogue import Asked, Dialogue
 from moldau.peer.errors import ConnectionLost, MalformedAnswer
-from moldau.peer.fetching import FetchAnswer, FetchQuestion
 from moldau.wire.apis import Api
+from moldau.wire.fetch.request import FetchRequest
+from moldau.wire.fetch.response import FetchAnswer
 from moldau.wire.messages import Values
 from moldau.wire.primitives import INT32
 
@@ -85,12 +86,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
         asked, frame = self._dialogue.relay(api, version, body)
         return await self._exchange(asked, frame, self._dialogue.relayed)
 
-    def fetch(self, question: FetchQuestion) -> asyncio.Future[FetchAnswer]:
+    def fetch(self, request: FetchRequest) -> asyncio.Future[FetchAnswer]:
         """One Fetch, which is under way at once; the records are views of the frame they come in.
 
         No coroutine: a follower asks a thousand times a second.
         """
-        asked, frame = self._dialogue.ask_fetch(question)
+        asked, frame = self._dialogue.ask_fetch(request)
         return self._exchange(asked, frame, self._dialogue.fetched)
 
     def recycle(self, records: memoryview) -> None:

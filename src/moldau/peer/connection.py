@@ -6,15 +6,16 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self, TypeVar
+from uuid import UUID
 
 from moldau.peer.dialogue import Asked, Dialogue
 from moldau.peer.errors import ConnectionLost, MalformedAnswer, Refused
 from moldau.peer.fetch_stream import FetchStream
-from moldau.peer.fetching import FetchQuestion
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
+from moldau.wire.fetch.request import FetchRequest
 from moldau.wire.messages import Values
-from moldau.wire.primitives import INT32
+from moldau.wire.primitives import INT32, TopicKey
 
 # A peer that claims a huge answer costs us memory only as fast as it sends.
 FIRST_BUFFER = 1 << 20
@@ -89,9 +90,13 @@ class Connection:
         self._send(frame)
         return self._understood(self._dialogue.answer, asked)
 
-    def send_fetch(self, question: FetchQuestion) -> Asked:
+    def fetch_key(self, topic: str, topic_id: UUID | None) -> TopicKey:
+        """How a Fetch to this broker names a topic."""
+        return self._dialogue.fetch_key(topic, topic_id)
+
+    def send_fetch(self, request: FetchRequest) -> Asked:
         """Ask, and do something else while the broker answers."""
-        asked, frame = self._dialogue.ask_fetch(question)
+        asked, frame = self._dialogue.ask_fetch(request)
         self._send(frame)
         return asked
 

@@ -11,25 +11,23 @@ from __future__ import annotations
 
 from struct import error
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from moldau.peer.errors import MalformedAnswer, Refused, UnsupportedByBroker
-from moldau.peer.fetching import (
-    Beginning,
-    FetchAnswer,
-    FetchQuestion,
-    decode_beginning,
-    decode_fetch,
-    encode_fetch,
-)
 from moldau.wire.apis import VERSIONS, Api, is_flexible
 from moldau.wire.errors import Error
+from moldau.wire.fetch.codec import fetch_codec
+from moldau.wire.fetch.request import FetchRequest
+from moldau.wire.fetch.response import FetchAnswer, FetchBeginning
 from moldau.wire.headers import request_frame
 from moldau.wire.messages import Values, decode_response, encode_request
-from moldau.wire.primitives import INT32, MalformedRequest, skip_tags
+from moldau.wire.primitives import INT32, MalformedRequest, TopicKey, skip_tags
 
 SOFTWARE = "moldau"
 # Every broker since 2.4 answers this one; older ones answer with an error and their range.
 GREETING_VERSION = 3
+# From this version on, Fetch names topics by their ids.
+_FETCH_BY_ID = 13
 
 
 class Asked(NamedTuple):
@@ -106,26 +104,33 @@ class Dialogue:
         """The body of the answer as it came."""
         return bytes(self._body(asked, frame))
 
-    def ask_fetch(self, question: FetchQuestion) -> tuple[Asked, bytes]:
-        # Topics are named by id from v13 on, which needs ids for all of them.
-        has_ids = all(wanted.topic_id is not None for wanted in question.wanted)
-        version = self.version_of(Api.FETCH, None if has_ids else 12)
-        return self._framed(Api.FETCH, version, encode_fetch(version, question))
+    def ask_fetch(self, request: FetchRequest) -> tuple[Asked, bytes]:
+        """A Fetch, in the newest version that names topics as the request does."""
+        version = self.version_of(Api.FETCH)
+        if version >= _FETCH_BY_ID and any(isinstance(key, str) for key, _ in request.topics):
+            version = self.version_of(Api.FETCH, _FETCH_BY_ID - 1)
+        return self._framed(Api.FETCH, version, fetch_codec(version).encode_request(request))
+
+    def fetch_key(self, topic: str, topic_id: UUID | None) -> TopicKey:
+        """How a Fetch names a topic: by its id, if it has one and the broker takes ids."""
+        if topic_id is None or self.version_of(Api.FETCH) < _FETCH_BY_ID:
+            return topic
+        return topic_id
 
     def fetched(self, asked: Asked, frame: memoryview) -> FetchAnswer:
         """The answer to a fetch; its records are views of `frame`."""
         body = self._body(asked, frame)
         try:
-            return decode_fetch(asked.version, body)
+            return fetch_codec(asked.version).decode_response(body)
         except MalformedRequest as reason:
             raise MalformedAnswer(self.address, f"not an answer to Fetch: {reason}") from None
 
-    def fetch_begun(self, asked: Asked, start: memoryview, size: int) -> Beginning | None:
+    def fetch_begun(self, asked: Asked, start: memoryview, size: int) -> FetchBeginning | None:
         """What the first bytes of an answer of `size` say, with positions in it; None: too few."""
         body = self._body(asked, start)
         before = len(start) - len(body)
         try:
-            begun = decode_beginning(asked.version, body)
+            begun = fetch_codec(asked.version).decode_beginning(body)
             end = before + begun.records_at + begun.records_size
             if end > size:
                 raise MalformedRequest(f"{begun.records_size} bytes of records reach beyond it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moldau.peer.fetching import FetchedPartition
+from moldau.wire.fetch.response import FetchedPartition
 
 
 class FetchStream:

@@ -19,9 +19,9 @@ from moldau.peer.errors import (
     Unreachable,
 )
 from moldau.peer.fetch_stream import FetchStream
-from moldau.peer.fetching import FetchQuestion, Wanted
 from moldau.peer.retries import Attempts, attempts
 from moldau.wire.errors import Error
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +130,16 @@ class PartitionFetcher:
 
     def _send(self, connection: Connection, offset: int) -> Asked:
         settings = self.settings
-        wanted = Wanted(
-            self.topic, self._topic_id, self.partition, offset, settings.max_bytes, self._epoch
-        )
-        question = FetchQuestion(
-            (wanted,),
+        wanted = FetchPartition(self.partition, self._epoch, offset, max_bytes=settings.max_bytes)
+        key = connection.fetch_key(self.topic, self._topic_id)
+        request = FetchRequest(
+            [(key, [wanted])],
             max_wait_ms=settings.max_wait_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.max_bytes,
-            read_committed=settings.read_committed,
+            isolation_level=int(settings.read_committed),
         )
-        return connection.send_fetch(question)
+        return connection.send_fetch(request)
 
     def _find_leader(self) -> Connection:
         node, epoch, view = self._cluster.leader_of(self.topic, self.partition)

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.broker.api.records import fetch_sessions
-from moldau.broker.api.records.fetch_sessions import FetchSessions, SessionError
+from moldau.broker.api.records.fetch_sessions import FetchSessions
 from moldau.testing import Broker
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-from moldau.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
+from moldau.wire.fetch.response import FetchedPartition
+from moldau.wire.fetch.session import SessionError
 from moldau.wire.primitives import TopicKey
 from tests.broker.wire_client import Client, inside, make_batch, read_records, until_parked
 
@@ -33,7 +35,7 @@ def request(
         for key, indexes in (topics or {}).items()
     ]
     return FetchRequest(
-        -1, 0, 1, 100, 0, session_id, epoch, wanted, list((forgotten or {}).items()), ""
+        wanted, -1, 0, 1, 100, 0, session_id, epoch, list((forgotten or {}).items()), ""
     )
 
 

@@ -18,11 +18,13 @@ from moldau.broker.settings import BrokerSettings
 from moldau.cluster.state.changes import PartitionsChanged, TopicCreated
 from moldau.cluster.state.topics import PartitionState, Topic
 from moldau.peer.aio import AsyncConnection
-from moldau.peer.fetching import FetchedPartition, FetchQuestion, Wanted
 from moldau.records.batch import batches
 from moldau.records.record import Record, build_batch, records_of
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
+from moldau.wire.fetch.response import FetchedPartition
+from tests.peer.peers import partitions_of
 
 T = TypeVar("T")
 
@@ -251,10 +253,10 @@ class Brokers:
     ) -> FetchedPartition:
         """The broker's answer to a consumer."""
         topic_id = topic_id or self[number].state.topics[name].id
-        question = FetchQuestion([Wanted(name, topic_id, 0, offset, 1 << 20)], **more)
+        request = FetchRequest([(topic_id, [FetchPartition(0, fetch_offset=offset)])], **more)
         # Not behind a write that waits: answers come in the order of the questions.
-        answer = await (await self.connection(number, "reader")).fetch(question)
-        return answer.partitions[0]
+        answer = await (await self.connection(number, "reader")).fetch(request)
+        return partitions_of(answer)[0]
 
     async def delete_records(
         self, number: int, name: str, before: int, timeout_ms: int = 10_000
@@ -274,7 +276,7 @@ class Brokers:
         fetched = await self.fetch(number, name, self.partition(number, name).log.log_start,
                                    max_wait_ms=0)  # fmt: skip
         assert not fetched.error, Error(fetched.error)
-        return _values(bytes(fetched.records))
+        return _values(bytes(fetched.records or b""))
 
 
 def content(partition: Partition) -> bytes:

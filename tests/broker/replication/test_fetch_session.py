@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.broker.replication.follower.fetch_session import FetcherSession
-from moldau.peer.fetching import Wanted
-from moldau.wire.primitives import TopicIdPartition
+from moldau.wire.fetch.request import FetchPartition
+from moldau.wire.primitives import TopicIdPartition, TopicKey
 
 TOPICS = [UUID(int=1), UUID(int=2)]
 PARTITIONS = [(topic, index) for topic in TOPICS for index in range(3)]
@@ -20,8 +20,8 @@ class Follower:
         self.offsets = dict.fromkeys(PARTITIONS, 0)
         self.session = FetcherSession(self.wanted)
 
-    def wanted(self, key: TopicIdPartition) -> Wanted:
-        return Wanted("t", key[0], key[1], self.offsets[key], 100)
+    def wanted(self, key: TopicIdPartition) -> FetchPartition:
+        return FetchPartition(key[1], fetch_offset=self.offsets[key])
 
 
 steps = st.lists(
@@ -40,7 +40,7 @@ def test_after_each_request_the_leader_knows_what_the_follower_wants(
     follower = Follower()
     session = follower.session
     intended: set[TopicIdPartition] = set()
-    known: dict[TopicIdPartition, int] = {}
+    known: dict[tuple[TopicKey, int], int] = {}
     session_id, epoch = 0, 0
     for step, key in [*steps, ("send", PARTITIONS[0])]:
         if step == "add":
@@ -65,9 +65,9 @@ def test_after_each_request_the_leader_knows_what_the_follower_wants(
                 for index in indexes:
                     # Nobody is told to forget what it does not know.
                     del known[topic, index]
-            for each in wanted:
-                assert each.topic_id is not None
-                known[each.topic_id, each.partition] = each.offset
+            for topic, partitions in wanted:
+                for each in partitions:
+                    known[topic, each.partition] = each.fetch_offset
             assert known == {each: follower.offsets[each] for each in intended}
             assert not session.has_changes
             if not session_id:
@@ -82,8 +82,7 @@ def test_partitions_of_a_topic_stand_together() -> None:
     for key in (PARTITIONS[0], PARTITIONS[3], PARTITIONS[1]):
         session.add(key)
     wanted, _ = session.next_request()
-    assert [(each.topic_id, each.partition) for each in wanted] == [
-        PARTITIONS[0],
-        PARTITIONS[1],
-        PARTITIONS[3],
+    assert [(topic, [each.partition for each in found]) for topic, found in wanted] == [
+        (TOPICS[0], [0, 1]),
+        (TOPICS[1], [0]),
     ]

@@ -15,7 +15,7 @@ from moldau.log.log import Log
 from moldau.log.store.store import LogStore
 from moldau.records.batch import batches
 from moldau.wire.errors import Error
-from moldau.wire.fetch import FetchRequest
+from moldau.wire.fetch.request import FetchRequest
 from tests.broker.replication.brokers import Brokers, content, held, until
 from tests.broker.replication.conftest import Tell
 

@@ -15,9 +15,9 @@ from moldau.broker.replication.follower.followed import Followed, Next
 from moldau.cluster.state.topics import PartitionState
 from moldau.log.config import LogConfig
 from moldau.log.store.store import LogStore
-from moldau.peer.fetching import FetchedPartition
 from moldau.records.record import Record, build_batch
 from moldau.wire.errors import Error
+from moldau.wire.fetch.response import FetchedPartition
 from tests.broker.replication.brokers import Brokers, held, until
 from tests.broker.replication.conftest import Tell
 from tests.broker.replication.links import HeldLink
@@ -77,8 +77,7 @@ def batch(base: int, count: int = 1, epoch: int = 3) -> memoryview:
 
 
 def answer(**more: Any) -> FetchedPartition:
-    empty = FetchedPartition(TOPIC_ID, 0, 0, 3, 3, 0, [], memoryview(b""), None, None)
-    return empty._replace(**more)
+    return FetchedPartition(0, **{"high_watermark": 3, "last_stable": 3, "log_start": 0, **more})
 
 
 LATE = {

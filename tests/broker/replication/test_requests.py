@@ -7,11 +7,13 @@ from typing import Any
 from uuid import UUID
 
 from moldau.cluster.state.topics import BrokerInfo
-from moldau.peer.fetching import FetchAnswer, FetchQuestion, Wanted
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
+from moldau.wire.fetch.response import FetchAnswer
 from tests.broker.replication.brokers import Brokers, until
 from tests.broker.replication.conftest import Tell
+from tests.peer.peers import partitions_of
 
 
 async def list_offset(cluster: Brokers, number: int, timestamp: int, **more: Any) -> Any:
@@ -92,11 +94,14 @@ def test_only_replicas_of_this_life_and_this_epoch_are_fed(tell: Tell) -> None:
         async def ask(
             replica: int, broker_epoch: int, leader_epoch: int, offset: int = 0, last: int = -1
         ) -> Any:
-            wanted = Wanted("t", topic_id, 0, offset, 1 << 20, leader_epoch, last, 0)
-            question = FetchQuestion(
-                [wanted], max_wait_ms=0, replica_id=replica, replica_epoch=broker_epoch
+            wanted = FetchPartition(0, leader_epoch, offset, last, 0)
+            request = FetchRequest(
+                [(topic_id, [wanted])],
+                max_wait_ms=0,
+                replica_id=replica,
+                replica_epoch=broker_epoch,
             )
-            (answer,) = (await (await cluster.connection(0)).fetch(question)).partitions
+            (answer,) = partitions_of(await (await cluster.connection(0)).fetch(request))
             return answer
 
         cluster.deafen(1)
@@ -116,7 +121,7 @@ def test_only_replicas_of_this_life_and_this_epoch_are_fed(tell: Tell) -> None:
         assert (await ask(1, registered.epoch, 2)).error == Error.UNKNOWN_LEADER_EPOCH
         assert (await ask(1, *current, offset=5)).error == Error.OFFSET_OUT_OF_RANGE
         parted = await ask(1, *current, offset=3, last=0)
-        assert (parted.error, parted.diverging, len(parted.records)) == (0, (0, 1), 0)
+        assert (parted.error, parted.diverging, parted.records) == (0, (0, 1), None)
         # One of a life that the leader has not heard of may read, and counts for nothing: before
         # it registered it may have left the in-sync replicas.
         assert (await ask(1, registered.epoch + 1, 1, offset=1, last=0)).error == Error.NONE
@@ -137,16 +142,16 @@ def test_a_second_question_of_a_session_lets_go_of_the_first(tell: Tell) -> None
         ids = {name: cluster[0].state.topics[name].id for name in "tu"}
         registered: BrokerInfo = cluster[0].state.brokers[1]
 
-        def question(name: str | None, session: int, epoch: int, **more: Any) -> FetchQuestion:
-            wanted = [] if name is None else [Wanted(name, ids[name], 0, 0, 1 << 20, 0, -1, 0)]
-            return FetchQuestion(wanted, max_wait_ms=20_000, replica_id=1, session_id=session,
-                                 session_epoch=epoch, replica_epoch=registered.epoch,
-                                 **more)  # fmt: skip
+        def question(name: str | None, session: int, epoch: int, **more: Any) -> FetchRequest:
+            wanted = [] if name is None else [(ids[name], [FetchPartition(0, 0, log_start=0)])]
+            return FetchRequest(wanted, max_wait_ms=20_000, replica_id=1, session_id=session,
+                                session_epoch=epoch, replica_epoch=registered.epoch,
+                                **more)  # fmt: skip
 
         first = await connection.fetch(question("t", 0, 0))
         session = first.session_id
         assert session
-        assert [each.high_watermark for each in first.partitions] == [0]
+        assert [each.high_watermark for each in partitions_of(first)] == [0]
         waiting = asyncio.ensure_future(connection.fetch(question(None, session, 1)))
         (found,) = [
             each
@@ -155,20 +160,20 @@ def test_a_second_question_of_a_session_lets_go_of_the_first(tell: Tell) -> None
         ]
         await until(lambda: found.is_parked, "it waits")
         second = await connection.fetch(question("u", session, 2))
-        assert (await waiting).partitions == []
-        assert [len(each.records) > 0 for each in second.partitions] == [True]
+        assert (await waiting).topics == []
+        assert [each.records is not None for each in partitions_of(second)] == [True]
         # What was not taken is given again, and what is forgotten is not.
         again = await connection.fetch(question(None, session, 3))
-        assert [len(each.records) > 0 for each in again.partitions] == [True]
+        assert [each.records is not None for each in partitions_of(again)] == [True]
         out = [(ids["u"], [0])]
         waiting = asyncio.ensure_future(connection.fetch(question(None, session, 4, forgotten=out)))
         await until(lambda: found.is_parked, "it waits")
         await cluster.write(0, "u", "y")
         assert found.is_parked
-        wrong = FetchQuestion([], 0, replica_id=1, session_id=session, session_epoch=9)
+        wrong = FetchRequest([], replica_id=1, session_id=session, session_epoch=9)
         other = await cluster.connection(0, "other")
         assert (await other.fetch(wrong)).error == Error.INVALID_FETCH_SESSION_EPOCH
-        unknown = FetchQuestion([], 0, replica_id=1, session_id=1, session_epoch=9)
+        unknown = FetchRequest([], replica_id=1, session_id=1, session_epoch=9)
         assert (await other.fetch(unknown)).error == Error.FETCH_SESSION_ID_NOT_FOUND
         waiting.cancel()
 
@@ -183,9 +188,9 @@ def test_a_follower_that_names_a_partition_again_is_told_its_offsets_again(tell:
         connection = await cluster.connection(0, "follower")
 
         async def ask(is_named: bool, session: int, epoch: int) -> FetchAnswer:
-            wanted = [Wanted("t", topic_id, 0, 0, 1 << 20, 0, -1, 0)] if is_named else []
+            wanted = [(topic_id, [FetchPartition(0, 0, log_start=0)])] if is_named else []
             return await connection.fetch(
-                FetchQuestion(
+                FetchRequest(
                     wanted,
                     max_wait_ms=1,
                     replica_id=1,
@@ -196,11 +201,11 @@ def test_a_follower_that_names_a_partition_again_is_told_its_offsets_again(tell:
             )
 
         session = (await ask(True, 0, 0)).session_id
-        assert (await ask(False, session, 1)).partitions == []
+        assert (await ask(False, session, 1)).topics == []
         # It may have dropped what it was told, as the answer to another question.
-        (again,) = (await ask(True, session, 2)).partitions
+        (again,) = partitions_of(await ask(True, session, 2))
         assert (again.error, again.high_watermark, again.log_start) == (0, 0, 0)
-        assert (await ask(False, session, 3)).partitions == []
+        assert (await ask(False, session, 3)).topics == []
 
     tell(story)
 
@@ -216,11 +221,11 @@ def test_a_session_that_a_follower_gave_up_does_not_speak_for_it(tell: Tell) -> 
         topic_id = cluster[0].state.topics["t"].id
         epoch = cluster[0].state.brokers[1].epoch
 
-        def question(offset: int, session: int, number: int, is_named: bool) -> FetchQuestion:
-            wanted = Wanted("t", topic_id, 0, offset, 1 << 20, 0, -1 if offset == 0 else 0, 0)
-            return FetchQuestion([wanted] if is_named else [], max_wait_ms=100, replica_id=1,
-                                 replica_epoch=epoch, session_id=session,
-                                 session_epoch=number)  # fmt: skip
+        def question(offset: int, session: int, number: int, is_named: bool) -> FetchRequest:
+            wanted = FetchPartition(0, 0, offset, -1 if offset == 0 else 0, 0)
+            return FetchRequest([(topic_id, [wanted])] if is_named else [], max_wait_ms=100,
+                                replica_id=1, replica_epoch=epoch, session_id=session,
+                                session_epoch=number)  # fmt: skip
 
         present = await cluster.connection(0, "present")
         session = (await present.fetch(question(1, 0, 0, True))).session_id
@@ -232,7 +237,7 @@ def test_a_session_that_a_follower_gave_up_does_not_speak_for_it(tell: Tell) -> 
         # What grows is still told to the session that goes on.
         waiting = asyncio.ensure_future(present.fetch(question(1, session, 1, False)))
         await cluster.write(0, "t", "b")
-        assert [len(each.records) > 0 for each in (await waiting).partitions] == [True]
+        assert [each.records is not None for each in partitions_of(await waiting)] == [True]
         # When the former connection ends, what the present session said counts again.
         former.close()
         await until(

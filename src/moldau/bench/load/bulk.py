@@ -14,10 +14,10 @@ from moldau.bench.load.requests import Sender
 from moldau.bench.proc import cpu_seconds
 from moldau.bench.tasks import BulkFetch, BulkProduce, Flow
 from moldau.peer.connection import Connection
-from moldau.peer.fetching import FetchQuestion, Wanted
 from moldau.peer.view import ClusterView
 from moldau.records.batch import HEADER_SIZE, read_header
 from moldau.wire.apis import Api
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
 
 _BATCH_BYTES = 1_000_000
 _IN_FLIGHT = 3
@@ -47,12 +47,13 @@ class _Reader:
         self._task = task
         self._connection = Connection(task.host, task.port, "bench")
         metadata = self._connection.ask(Api.METADATA, {"topics": [{"name": task.topic}]})
-        self._topic_id = ClusterView.of(metadata).topics[task.topic].id
+        topic_id = ClusterView.of(metadata).topics[task.topic].id
+        self._key = self._connection.fetch_key(task.topic, topic_id)
         self._room = memoryview(bytearray(_FETCH_BYTES))
 
     def read(self) -> None:
         offset, count = 0, self._task.count
-        asked = self._connection.send_fetch(self._question(offset))
+        asked = self._connection.send_fetch(self._request(offset))
         while offset < count:
             stream = self._connection.receive_fetch(asked)
             error, records = stream.partition.error, self._room[: stream.size]
@@ -63,11 +64,11 @@ class _Reader:
             if not offset:
                 raise BenchFailed("a fetch brought no messages")
             if offset < count:
-                asked = self._connection.send_fetch(self._question(offset))
+                asked = self._connection.send_fetch(self._request(offset))
 
-    def _question(self, offset: int) -> FetchQuestion:
-        wanted = Wanted(self._task.topic, self._topic_id, 0, offset, _FETCH_BYTES)
-        return FetchQuestion((wanted,), max_bytes=_FETCH_BYTES)
+    def _request(self, offset: int) -> FetchRequest:
+        wanted = FetchPartition(0, fetch_offset=offset, max_bytes=_FETCH_BYTES)
+        return FetchRequest([(self._key, [wanted])], max_bytes=_FETCH_BYTES)
 
 
 def _end_of(records: memoryview) -> int:

@@ -10,7 +10,6 @@ from moldau.bench.frames import one_batch
 from moldau.bench.tasks import DecodeAlone, ReadAlone, RowFlow
 from moldau.peer.cluster import Cluster
 from moldau.peer.fetch_stream import FetchStream
-from moldau.peer.fetching import FetchedPartition
 from moldau.spark.arrow.decode import Decoder
 from moldau.spark.names import WITHOUT_HEADERS
 from moldau.spark.source.options import SourceOptions
@@ -18,11 +17,12 @@ from moldau.spark.source.pieces import pieces
 from moldau.spark.source.plan import look_up
 from moldau.spark.source.ranges import OffsetRange
 from moldau.spark.source.reading import read_range
+from moldau.wire.fetch.response import FetchedPartition
 
 _BATCH_BYTES = 500_000
 # What one fetch brings.
 _BUFFER_BYTES = 8 << 20
-_ANYTHING = FetchedPartition("bench", 0, 0, 0, 0, 0, [], memoryview(b""), None, None)
+_ANYTHING = FetchedPartition(0)
 
 
 def _nothing_more(room: memoryview) -> None:

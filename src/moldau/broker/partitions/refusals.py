@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from moldau.wire.errors import Error
-from moldau.wire.fetch import FetchedPartition
+from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.primitives import TopicKey
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from moldau.log.epochs import LeaderEpochs
 from moldau.wire.errors import Error
-from moldau.wire.fetch import FetchedPartition, FetchPartition
+from moldau.wire.fetch.request import FetchPartition
+from moldau.wire.fetch.response import FetchedPartition
 
 if TYPE_CHECKING:
     from moldau.broker.partitions.partition import Partition

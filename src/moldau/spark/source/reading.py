@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from moldau.peer.errors import ConnectionLost, OffsetOutOfRange, TopicRecreated, UnknownTopic
 from moldau.peer.fetcher import PartitionFetcher
-from moldau.peer.fetching import FetchedPartition
 from moldau.peer.retries import Attempts, attempts
 from moldau.records.batch import HEADER_SIZE, CorruptBatch
 from moldau.spark.arrow.decode import Aborted, Decoder
@@ -19,6 +18,7 @@ from moldau.spark.runtime.pool import borrowed
 from moldau.spark.source.options import ReadSettings
 from moldau.spark.source.pieces import pieces
 from moldau.spark.source.ranges import OffsetRange
+from moldau.wire.fetch.response import FetchedPartition
 
 
 def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
@@ -60,7 +60,7 @@ def _read(
             what = lost_range(wanted.topic, wanted.partition, position, wanted.end, str(gone))
             report_loss(what, settings.fail_on_data_loss)
             return
-        aborted = Aborted(stream.partition.aborted)
+        aborted = Aborted(stream.partition.aborted or ())
         before, is_empty = position, True
         try:
             # To the end, even when no more is wanted: the next task has the connection then.

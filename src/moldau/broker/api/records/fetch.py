@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from moldau.broker.api.records.fetch_sessions import FetchSession, SessionError
+from moldau.broker.api.records.fetch_sessions import FetchSession
 from moldau.broker.errors import code_and_message
 from moldau.broker.net.responses import LongPoll, Response
 from moldau.broker.partitions.partition import Partition
@@ -22,13 +23,10 @@ from moldau.broker.replication.leader.replica_selector import is_rack_aware, sel
 from moldau.cluster.state.topics import NO_LEADER
 from moldau.log.errors import LogError
 from moldau.wire.errors import Error
-from moldau.wire.fetch import (
-    FetchCodec,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    fetch_codec,
-)
+from moldau.wire.fetch.codec import FetchCodec, fetch_codec
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
+from moldau.wire.fetch.response import FetchedPartition
+from moldau.wire.fetch.session import SessionError
 from moldau.wire.headers import RequestHeader
 from moldau.wire.primitives import TopicKey
 
@@ -42,7 +40,7 @@ READ_COMMITTED = 1
 # What one partition of a session takes in an answer that waits to be sent.
 _HELD_PER_PARTITION = 256
 
-Wanted = list[tuple[TopicKey, list[FetchPartition]]]
+Wanted = Sequence[tuple[TopicKey, Sequence[FetchPartition]]]
 Fetched = list[tuple[TopicKey, list[FetchedPartition]]]
 
 
@@ -172,7 +170,7 @@ class FetchResponse(LongPoll):
         if session is not None:
             topics = session.news(topics)
         session_id = 0 if session is None else session.id
-        return self._codec.encode(self._correlation_id, 0, session_id, topics, endpoints)
+        return self._codec.encode_response(self._correlation_id, 0, session_id, topics, endpoints)
 
 
 def handle(
@@ -180,7 +178,7 @@ def handle(
 ) -> None:
     """Reads the request and takes its place among the connection's answers."""
     codec = fetch_codec(header.version)
-    request = codec.decode(frame, header.body)
+    request = codec.decode_request(frame, header.body)
     if request.replica_id >= 0:
         _serve_follower(broker, connection, header, codec, request)
         return
@@ -217,7 +215,7 @@ def _refuse_session(
     connection: Connection, header: RequestHeader, codec: FetchCodec, error: SessionError
 ) -> None:
     refusal = Response(connection)
-    refusal.parts = codec.encode(header.correlation_id, error.code, 0, [])
+    refusal.parts = codec.encode_response(header.correlation_id, error.code, 0, [])
     connection.reserve(refusal)
 
 

@@ -1,10 +1,6 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, then only changes.
 
-    request                      meaning
-    id 0,  epoch -1              no session
-    id 0,  epoch 0               begin a session with these partitions
-    id n,  epoch e > 0           the session's next request: partitions changed, added, forgotten
-    id n,  epoch 0 or -1         end session n, and begin a new one (0) or none (-1)
+`moldau.wire.fetch.session` says how requests name their session.
 
 A session's answers carry only the partitions that have records, an error, or other offsets than
 the client was last told. Event loop only.
@@ -16,27 +12,13 @@ import random
 from collections import OrderedDict
 
 from moldau.wire.errors import Error
-from moldau.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
+from moldau.wire.fetch.response import FetchedPartition
+from moldau.wire.fetch.session import FIRST_EPOCH, NO_EPOCH, SessionError, next_epoch
 from moldau.wire.primitives import TopicKey
 
-NO_EPOCH = -1
-FIRST_EPOCH = 0
-_LAST_EPOCH = 2**31 - 1
 # Over all sessions, whose number alone would not bound what they take.
 _MOST_PARTITIONS = 500_000
-
-
-class SessionError(Exception):
-    """A request that does not fit its session; the client begins another."""
-
-    def __init__(self, code: Error) -> None:
-        super().__init__(code.name)
-        self.code = code
-
-
-def next_epoch(epoch: int) -> int:
-    """The epoch of a session's question after the one with this epoch."""
-    return epoch + 1 if epoch < _LAST_EPOCH else 1
 
 
 class _Told:

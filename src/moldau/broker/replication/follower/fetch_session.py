@@ -11,18 +11,17 @@ known by its offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from uuid import UUID
+from collections.abc import Callable
 
-from moldau.broker.api.records.fetch_sessions import FIRST_EPOCH, next_epoch
-from moldau.peer.fetching import Wanted
-from moldau.wire.primitives import TopicIdPartition
+from moldau.wire.fetch.request import FetchPartition
+from moldau.wire.fetch.session import FIRST_EPOCH, next_epoch
+from moldau.wire.primitives import TopicIdPartition, TopicKey
 
 
 class FetcherSession:
     """The partitions of one session, and what the leader has yet to hear of them."""
 
-    def __init__(self, wanted: Callable[[TopicIdPartition], Wanted]) -> None:
+    def __init__(self, wanted: Callable[[TopicIdPartition], FetchPartition]) -> None:
         self._wanted = wanted
         # In the order in which they were added; those that the leader knows, and those to send.
         self._partitions: dict[TopicIdPartition, None] = {}
@@ -67,16 +66,21 @@ class FetcherSession:
         self._to_forget.clear()
         self._to_send = dict.fromkeys(self._partitions)
 
-    def next_request(self) -> tuple[list[Wanted], list[tuple[UUID, list[int]]]]:
+    def next_request(
+        self,
+    ) -> tuple[list[tuple[TopicKey, list[FetchPartition]]], list[tuple[TopicKey, list[int]]]]:
         """The partitions to name in the next request, and those to forget."""
-        named = _grouped(self._to_send)
-        wanted = [self._wanted((topic, index)) for topic, indexes in named for index in indexes]
-        forgotten = _grouped(self._to_forget)
+        wanted: dict[TopicKey, list[FetchPartition]] = {}
+        for partition in self._to_send:
+            wanted.setdefault(partition[0], []).append(self._wanted(partition))
+        forgotten: dict[TopicKey, list[int]] = {}
+        for topic, index in self._to_forget:
+            forgotten.setdefault(topic, []).append(index)
         self._known.difference_update(self._to_forget)
         self._known.update(self._to_send)
         self._to_send.clear()
         self._to_forget.clear()
-        return wanted, forgotten
+        return list(wanted.items()), list(forgotten.items())
 
     def sent(self) -> None:
         """A request is under way."""
@@ -88,11 +92,3 @@ class FetcherSession:
         if self.epoch == FIRST_EPOCH:
             self.id = session_id
             self.epoch = next_epoch(FIRST_EPOCH) if session_id else FIRST_EPOCH
-
-
-def _grouped(partitions: Iterable[TopicIdPartition]) -> list[tuple[UUID, list[int]]]:
-    """The partitions of a topic stand together in a request."""
-    topics: dict[UUID, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
-    return list(topics.items())

@@ -27,8 +27,9 @@ from moldau.broker.replication.follower.throttle import Throttle
 from moldau.log.errors import StorageError
 from moldau.peer.aio import AsyncConnection
 from moldau.peer.errors import ConnectionLost, PeerError, Refused
-from moldau.peer.fetching import FetchAnswer, FetchQuestion, Wanted
 from moldau.wire.errors import Error
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
+from moldau.wire.fetch.response import FetchAnswer
 from moldau.wire.primitives import TopicIdPartition
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Fetcher:
         settings = broker.settings
         self._questions += 1
         wanted, forgotten = session.next_request()
-        question = FetchQuestion(
+        request = FetchRequest(
             wanted,
             max_wait_ms=settings.replica_fetch_wait_max_ms,
             min_bytes=1,
@@ -220,12 +221,12 @@ class Fetcher:
             forgotten=forgotten,
         )
         session.sent()
-        answer = connection.fetch(question)
+        answer = connection.fetch(request)
         # One that nobody awaits any more may still end with the connection.
         answer.add_done_callback(_looked_at)
         self._under_way.append((self._questions, answer))
 
-    def _wanted(self, key: TopicIdPartition) -> Wanted:
+    def _wanted(self, key: TopicIdPartition) -> FetchPartition:
         settings = self._broker.settings
         # With few partitions each may have more: a round costs as much as copying a megabyte.
         share = settings.replica_fetch_response_max_bytes // max(len(self._session), 1)
@@ -269,27 +270,31 @@ class Fetcher:
                 self._session.reset()
         outcomes: dict[Next, list[Followed]] = {}
         taken = 0
-        for fetched in answer.partitions:
-            assert isinstance(fetched.topic, UUID)
-            key = (fetched.topic, fetched.partition)
-            followed = self._followed.get(key)
-            if followed is None or key not in self._session or not followed.is_current:
-                continue
-            outcome = followed.take(fetched, question)
-            if outcome is Next.MOVE:
-                self._session.update(key)
-            elif outcome is not Next.STAY:
-                self._session.remove(key)
-                outcomes.setdefault(outcome, []).append(followed)
-            size = len(fetched.records)
-            if size and self._broker.id in followed.partition.adding:
-                self._slow_down(followed, size)
-            taken += size
-            if taken >= _AT_A_TIME:
-                taken = 0
-                await asyncio.sleep(0)
-        if answer.partitions:
-            connection.recycle(answer.partitions[0].records)
+        records: memoryview | None = None
+        for topic, partitions in answer.topics:
+            assert isinstance(topic, UUID)
+            for fetched in partitions:
+                key = (topic, fetched.index)
+                followed = self._followed.get(key)
+                if followed is None or key not in self._session or not followed.is_current:
+                    continue
+                outcome = followed.take(fetched, question)
+                if outcome is Next.MOVE:
+                    self._session.update(key)
+                elif outcome is not Next.STAY:
+                    self._session.remove(key)
+                    outcomes.setdefault(outcome, []).append(followed)
+                if fetched.records is None:
+                    continue
+                records = fetched.records
+                if self._broker.id in followed.partition.adding:
+                    self._slow_down(followed, len(records))
+                taken += len(records)
+                if taken >= _AT_A_TIME:
+                    taken = 0
+                    await asyncio.sleep(0)
+        if records is not None:
+            connection.recycle(records)
         if outcomes:
             await self._carry_out(connection, outcomes)
 

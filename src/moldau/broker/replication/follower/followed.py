@@ -17,9 +17,10 @@ from moldau.broker.partitions.partition import Partition
 from moldau.broker.replication.divergence import common_end
 from moldau.log.errors import LogError, StorageError
 from moldau.peer.errors import name_of
-from moldau.peer.fetching import FetchedPartition, Wanted
 from moldau.records.batch import BatchError, read_header
 from moldau.wire.errors import Error
+from moldau.wire.fetch.request import FetchPartition
+from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.primitives import TopicIdPartition
 
 logger = logging.getLogger("moldau.replication")
@@ -82,20 +83,13 @@ class Followed:
         log = self.partition.log
         return log.config.flushes and log.flushed < log.log_end
 
-    def wanted(self, max_bytes: int, question: int) -> Wanted:
+    def wanted(self, max_bytes: int, question: int) -> FetchPartition:
         """What to ask the leader for in the question of this number."""
         partition, log = self.partition, self.partition.log
         self._asked = log.log_end
         self._question = question
-        return Wanted(
-            partition.topic,
-            partition.topic_id,
-            partition.index,
-            log.log_end,
-            max_bytes,
-            self.epoch,
-            log.epochs.latest,
-            log.log_start,
+        return FetchPartition(
+            partition.index, self.epoch, log.log_end, log.epochs.latest, log.log_start, max_bytes
         )
 
     def take(self, fetched: FetchedPartition, question: int) -> Next:
@@ -130,7 +124,7 @@ class Followed:
     def _copy(self, fetched: FetchedPartition) -> Next:
         partition, log = self.partition, self.partition.log
         start, records, asked = log.log_start, fetched.records, self._asked
-        if records:
+        if records is not None:
             header = read_header(records)
             if header.base_offset < asked == log.log_end:
                 if log.log_start < log.log_end or header.last_offset < log.log_end:
@@ -145,7 +139,7 @@ class Followed:
             partition.append_replica(records, asked)
         partition.follow_offsets(fetched.high_watermark, fetched.log_start)
         self._complaint = ""
-        return self._go_on() if records or log.log_start != start else Next.STAY
+        return self._go_on() if records is not None or log.log_start != start else Next.STAY
 
     def _go_on(self) -> Next:
         return Next.FLUSH if self.is_unflushed else Next.MOVE

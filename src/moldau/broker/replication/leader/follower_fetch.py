@@ -6,7 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from moldau.broker.net.responses import LongPoll
-from moldau.wire.fetch import FetchCodec, FetchedPartition, FetchRequest
+from moldau.wire.fetch.codec import FetchCodec
+from moldau.wire.fetch.request import FetchRequest
+from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.primitives import TopicKey
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class FollowerFetchResponse(LongPoll):
         self._session.abandoned(self)
 
     def answer(self, topics: list[tuple[TopicKey, list[FetchedPartition]]]) -> None:
-        parts = self._codec.encode(self._correlation_id, 0, self._session.id, topics)
+        parts = self._codec.encode_response(self._correlation_id, 0, self._session.id, topics)
         if self._timer is None:
             # Its place is taken and its turn has not come yet.
             self.parts = parts

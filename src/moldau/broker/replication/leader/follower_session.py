@@ -21,7 +21,8 @@ import time
 from typing import TYPE_CHECKING
 
 from moldau.broker.replication.leader.session_partition import SessionKey, SessionPartition
-from moldau.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from moldau.wire.fetch.request import FetchPartition, FetchRequest
+from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.primitives import TopicKey
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from moldau.broker.api.records.fetch_sessions import FIRST_EPOCH, NO_EPOCH, SessionError, next_epoch
 from moldau.broker.replication.leader.follower_session import FollowerSession
 from moldau.wire.errors import Error
-from moldau.wire.fetch import FetchRequest
+from moldau.wire.fetch.request import FetchRequest
+from moldau.wire.fetch.session import FIRST_EPOCH, NO_EPOCH, SessionError, next_epoch
 
 if TYPE_CHECKING:
     from moldau.broker.net.connection import Connection

@@ -9,7 +9,8 @@ from moldau.broker.partitions.refusals import not_here
 from moldau.broker.replication.divergence import diverging, fenced
 from moldau.log.errors import LogError
 from moldau.wire.errors import Error
-from moldau.wire.fetch import FetchedPartition, FetchPartition
+from moldau.wire.fetch.request import FetchPartition
+from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.primitives import TopicKey
 
 if TYPE_CHECKING:
