@@ -184,7 +184,7 @@ def test_an_empty_batch_of_a_producer_goes_once_it_has_written_five_others(log: 
 def first_batch(log: Log) -> tuple[int, int]:
     """(base offset, record count) of the first batch on disk."""
     for segment in log.segments:
-        for _, header in segment.headers(0, segment.size) if segment.size else ():
+        for _, header in segment.batches.headers(0, segment.size) if segment.size else ():
             return header.base_offset, header.count
     raise AssertionError("the log is empty")
 
@@ -205,7 +205,7 @@ def test_an_empty_batch_does_not_count_for_times_but_keeps_its_producer_young(lo
     assert found is not None
     assert found[1] == NOW
     assert log.offset_for_time(NOW + 1) is None
-    header = next(iter(log.segments[0].headers(0, log.segments[0].size)))[1]
+    header = next(iter(log.segments[0].batches.headers(0, log.segments[0].size)))[1]
     assert header.max_timestamp == NOW + 5000
 
 

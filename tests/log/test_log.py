@@ -290,8 +290,7 @@ def test_more_batches_than_the_system_takes_at_once_are_written(log: Log) -> Non
     assert offsets_of(log) == list(range(2500))
 
 
-def test_what_could_not_be_cut_off_is_cut_before_the_next_write(log: Log) -> None:
-    put(log, batch_of())
+def fail_and_leave_a_torn_end(log: Log) -> None:
     with pytest.MonkeyPatch.context() as patch:
         refuse(patch, after=20)
 
@@ -302,8 +301,33 @@ def test_what_could_not_be_cut_off_is_cut_before_the_next_write(log: Log) -> Non
         log.append(batch_of(), 0, NOW)
         with pytest.raises(StorageError):
             log.commit()
+
+
+def test_what_could_not_be_cut_off_is_cut_before_the_next_write(log: Log) -> None:
+    put(log, batch_of())
+    fail_and_leave_a_torn_end(log)
     put(log, batch_of())
     assert offsets_of(log) == [0, 1]
+
+
+def test_a_segment_is_closed_without_what_a_failed_write_left_in_it(log: Log) -> None:
+    put(log, batch_of())
+    fail_and_leave_a_torn_end(log)
+    first = log.segments[0]
+    assert os.path.getsize(first.path) > first.size
+    configured(log, segment_ms=1)
+    # The next write goes to another segment, and would cut only that.
+    put(log, batch_of(timestamp=NOW + 10))
+    assert len(log.segments) == 2
+    assert os.path.getsize(first.path) == first.size
+
+
+def test_a_closed_log_has_nothing_that_a_failed_write_left_in_it(log: Log) -> None:
+    put(log, batch_of())
+    fail_and_leave_a_torn_end(log)
+    segment = log.segments[0]
+    log.close()
+    assert os.path.getsize(segment.path) == segment.size
 
 
 def test_a_failed_roll_fails_the_whole_commit(log: Log) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import struct
 
 from crc32c import crc32c
@@ -17,9 +15,7 @@ from moldau.log.acceptance import (
     wrong_magic,
 )
 from moldau.log.errors import StorageError, UnexpectedOffset
-from moldau.log.files.open_files import OpenFile
 from moldau.log.record_check import RecordCheck
-from moldau.log.segments.index_file import TAIL_BYTES
 from moldau.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
 from moldau.log.state import LogState
 from moldau.records.batch import (
@@ -29,6 +25,7 @@ from moldau.records.batch import (
     HEADER,
     HEADER_SIZE,
     MAGIC,
+    NO_TIMESTAMP,
     PREFIX_SIZE,
     SMALLEST_RECORD,
     TRANSACTIONAL_BIT,
@@ -44,7 +41,6 @@ from moldau.records.record import read_end_marker
 # base offset, batch length, leader epoch: what the leader sets, outside of the CRC
 _put_prefix = struct.Struct(">qii").pack_into
 _unpack = HEADER.unpack_from
-_IOV_MAX = 1024
 
 
 class AppendingLog(LogState):
@@ -175,7 +171,9 @@ class AppendingLog(LogState):
                     now_ms,
                 )
         _put_prefix(staged, 0, base, length, leader_epoch)
-        self._stage(segment, staged, position, size, last, max_timestamp)
+        self._staged.append(staged)
+        segment.append(size, last, max_timestamp)
+        self.log_end = last + 1
         return base, append_time
 
     def append_replica(self, data: memoryview, asked: int, now_ms: int) -> None:
@@ -193,7 +191,8 @@ class AppendingLog(LogState):
         for position, header in batches(data):
             size = header.size
             check_batch(data, position, size, from_producer=False)
-            base, last, timestamp = header.base_offset, header.last_offset, header.max_timestamp
+            base, last = header.base_offset, header.last_offset
+            timestamp = header.max_timestamp if header.count else NO_TIMESTAMP
             if base < self.log_end:
                 raise UnexpectedOffset(base, self.log_end)
             batch = data[position : position + size]
@@ -213,7 +212,9 @@ class AppendingLog(LogState):
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, base)
             lookup.note_batch(self.producers, header, batch, now_ms)
-            self._stage(segment, batch, at, size, last, timestamp)
+            self._staged.append(batch)
+            segment.append(size, last, timestamp)
+            self.log_end = last + 1
 
     def commit(self) -> None:
         """Write everything staged since the last commit.
@@ -229,87 +230,29 @@ class AppendingLog(LogState):
         if self._staged:
             self._write()
         self._mark = None
-        self.producers.settle()
-        offsets = self._segments[-1].offsets
-        if offsets is not None and offsets.tail_bytes >= TAIL_BYTES:
-            self._segments[-1].write_index_tails()
-
-    def _stage(
-        self,
-        segment: Segment,
-        batch: memoryview | bytearray,
-        position: int,
-        size: int,
-        last: int,
-        max_timestamp: int,
-    ) -> None:
-        self._staged.append(batch)
-        self.log_end = last + 1
-        segment.end = position + size
-        if max_timestamp > segment.max_timestamp:
-            segment.max_timestamp = max_timestamp
-            segment.max_timestamp_offset = last
-        if not position:
-            segment.first_timestamp = max_timestamp
-            self._set_limits(segment)
-        if segment.unindexed > segment.interval:
-            segment.add_entry(position, last)
-            if segment.is_index_full(self._config.segment_index_bytes):
-                segment.limit = 0
-        segment.unindexed += size
+        if self.producers.unsettled:
+            self.producers.settle()
 
     def _activate(self, now_ms: int) -> Segment:
         if self.offline is not None:
             raise self.offline
         segment = self._segments[-1]
         segment.activate(now_ms)
-        self._set_limits(segment)
         self._active = segment
         return segment
 
     def _write(self) -> None:
         """Write what is staged to the active segment; on failure everything is rolled back."""
         segment, staged = self._segments[-1], self._staged
-        size = segment.end - segment.size
+        size = segment.end - segment.batches.size
         try:
-            file = segment.file
-            if file is None:
-                file = segment.open()
-            file.used = True
-            if self._torn:
-                os.ftruncate(file.fd, segment.size)
-                self._torn = False
-            if len(staged) == 1:
-                written = os.write(file.fd, staged[0])
-            else:
-                written = os.writev(file.fd, staged[:_IOV_MAX])
-            if written != size:
-                self._write_rest(file, written)
+            segment.write(staged)
         except StorageError:
             self._rollback()
             raise
-        except OSError as error:
-            self._rollback()
-            raise StorageError.of(segment.path, error) from error
         self._unsnapped += size
-        segment.size = segment.end
         self._written = self._ends[self._end_place] = self.log_end
         staged.clear()
-
-    def _write_rest(self, file: OpenFile, written: int) -> None:
-        """Go on after a short write, or one of more parts than the system takes at once."""
-        parts = [memoryview(part) for part in self._staged]
-        done = 0
-        while True:
-            while done < len(parts) and written >= len(parts[done]):
-                written -= len(parts[done])
-                done += 1
-            if done == len(parts):
-                return
-            parts[done] = parts[done][written:]
-            written = os.writev(file.fd, parts[done : done + _IOV_MAX])
-            if not written:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _rollback(self) -> None:
         """Go back to the last commit, in memory and on disk."""
@@ -325,10 +268,8 @@ class AppendingLog(LogState):
         self._reader.forget()
         self.producers.rollback()
         self.epochs.truncate_end(log_end)
-        # Until it is known that nothing is left of the failed write, the next one cuts first.
-        self._torn = True
         try:
-            self._torn = not segment.restore(state)
+            segment.restore(state)
             for following in rolled:
                 following.retire(self.trash)
             self._snapshots.remove_above(log_end)
@@ -340,7 +281,7 @@ class AppendingLog(LogState):
         """Close the active segment and begin one at `base`."""
         was_staged = self._mark is not None
         segment = self._segments[-1]
-        following = Segment(self.folder, base, 0, self.pool, self._config.index_interval_bytes)
+        following = Segment(self.folder, base, 0, self.pool, self._limits)
         try:
             if self._staged:
                 self._write()
@@ -359,7 +300,6 @@ class AppendingLog(LogState):
             raise
         self._files_made += 1
         self._active = following
-        self._set_limits(following)
         self.take_snapshot()
         return following
 

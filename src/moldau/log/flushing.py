@@ -42,7 +42,7 @@ class FlushingLog(AppendingLog):
             if segment.size or self._truncations:
                 files.append((segment.path, segment.open()))
             if closing or segment is not self._segments[-1]:
-                for index in segment.indexes:
+                for index in (segment.offset_index, segment.time_index):
                     if index.is_stored:
                         files.append((index.path, index.open()))
         replacements = []
@@ -105,7 +105,7 @@ class FlushingLog(AppendingLog):
         if self.offline is not None:
             return None
         self.commit()
-        if self._active is not None and self._active.size:
+        if self._active is not None:
             self._active.seal()
         return self.prepare_flush(closing=True)
 

@@ -17,12 +17,8 @@ from typing import NamedTuple
 from moldau.log.errors import StorageError
 from moldau.log.files.open_files import OpenFile
 from moldau.log.segments.index import ENTRY_SIZE as OFFSET_ENTRY
-from moldau.log.segments.segment import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
-    TIME_INDEX_SUFFIX,
-)
+from moldau.log.segments.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from moldau.log.segments.segment import MAX_RELATIVE_OFFSET
 from moldau.log.segments.time_index import ENTRY_SIZE as TIME_ENTRY
 from moldau.records.batch import HEADER_SIZE, BatchError, BatchHeader, check_batch, read_header
 

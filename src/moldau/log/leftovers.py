@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 
-from moldau.log.compaction.job import CLEANED_SUFFIX
-from moldau.log.producers.states import SUFFIX as SNAPSHOT_SUFFIX
-from moldau.log.segments.segment import DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX
+from moldau.log.segments.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_FILE,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+)
 from moldau.records.batch import HEADER_SIZE, read_header
 
 logger = logging.getLogger("moldau.log")
-
-SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
 
 
 def tidy(folder: str, names: list[str]) -> list[str]:

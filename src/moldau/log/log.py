@@ -12,7 +12,8 @@ from moldau.log.files.open_files import Slice
 from moldau.log.flushing import FlushingLog
 from moldau.log.producers.states import ProducerStates
 from moldau.log.retention import Deleted, expired
-from moldau.log.segments.segment import SWAP_SUFFIX, Segment
+from moldau.log.segments.names import SWAP_SUFFIX
+from moldau.log.segments.segment import Segment
 
 logger = logging.getLogger("moldau.log")
 
@@ -131,7 +132,7 @@ class Log(FlushingLog):
         position, _ = segment.find(offset)
         _, indexed, _ = segment.offset_index.lookup(offset - 1)
         end = segment.base
-        for _, header in segment.headers(indexed, position):
+        for _, header in segment.batches.headers(indexed, position):
             end = header.last_offset + 1
         self._shrunk_to(end)
         self._snapshots.remove_above(end)
@@ -150,7 +151,7 @@ class Log(FlushingLog):
         self._settle()
         for segment in self._segments:
             segment.retire(self.trash)
-        segment = Segment(self.folder, offset, 0, self.pool, self._config.index_interval_bytes)
+        segment = Segment(self.folder, offset, 0, self.pool, self._limits)
         segment.create(0)
         self._files_made += 1
         self._segments[:] = [segment]
@@ -185,12 +186,7 @@ class Log(FlushingLog):
             return False
         if self._active is None:
             self._activate(now_ms)
-        # Records from the past do not make a young segment old.
-        age = now_ms - max(segment.first_timestamp, segment.created_ms)
-        longest = self._config.segment_ms
-        if self._config.compacts:
-            longest = min(longest, self._config.max_compaction_lag_ms)
-        if age <= longest:
+        if not segment.is_old(now_ms):
             return False
         self._settle()
         self._roll(self.log_end, now_ms)
@@ -203,7 +199,7 @@ class Log(FlushingLog):
         undisturbed; their files go to the trash when the caller knows that the swap is on disk.
         """
         number = self._segments.index(old[0])
-        new = Segment(self.folder, base, size, self.pool, self._config.index_interval_bytes)
+        new = Segment(self.folder, base, size, self.pool, self._limits)
         for segment in old:
             segment.rename_away()
         new.take_names(SWAP_SUFFIX)

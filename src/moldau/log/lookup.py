@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 
-from moldau.log.errors import CorruptLog, StorageError
+from moldau.log.errors import CorruptLog
 from moldau.log.producers.states import ProducerStates
 from moldau.log.segments.segment import Segment
 from moldau.records.batch import BatchError, BatchHeader, check_batch
@@ -15,26 +14,15 @@ from moldau.records.record import Record, read_end_marker, records_of
 logger = logging.getLogger("moldau.log")
 
 
-def read_batch(segment: Segment, position: int, size: int) -> bytes:
-    """The bytes of one batch."""
-    try:
-        data = os.pread(segment.open().fd, size, position)
-    except OSError as error:
-        raise StorageError.of(segment.path, error) from error
-    if len(data) != size:
-        raise segment.broken(position)
-    return data
-
-
 def check_batch_at(offset: int, segments: Sequence[Segment], log_start: int) -> None:
     """CorruptLog unless the batch that holds `offset` is what was once written."""
     segment = next((each for each in reversed(segments) if each.base <= offset), None)
     if segment is None:
         return
     position, _ = segment.find(offset)
-    for at, header in segment.headers(position, segment.size):
+    for at, header in segment.batches.headers(position, segment.size):
         try:
-            check_batch(read_batch(segment, at, header.size), from_producer=False)
+            check_batch(segment.batches.read(at, header.size), from_producer=False)
         except BatchError as error:
             raise CorruptLog(segment.path, at, str(error)) from error
         return
@@ -42,7 +30,7 @@ def check_batch_at(offset: int, segments: Sequence[Segment], log_start: int) -> 
 
 def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
     try:
-        yield from records_of(read_batch(segment, position, header.size))
+        yield from records_of(segment.batches.read(position, header.size))
     except BatchError as error:
         # Records are not decoded when they are produced, so a producer may have stored nonsense.
         logger.warning("%s at position %d: %s", segment.path, position, error)
@@ -58,7 +46,7 @@ def offset_for_time(
         # No batch up to the entry's offset is as new as we seek, so begin there.
         _, offset = segment.time_index.lookup(timestamp_ms - 1)
         position, _ = segment.find(max(offset, log_start))
-        for at, header in segment.headers(position, segment.size):
+        for at, header in segment.batches.headers(position, segment.size):
             if header.max_timestamp < timestamp_ms or header.last_offset < log_start:
                 continue
             for record in _records(segment, at, header):
@@ -77,7 +65,7 @@ def max_timestamp(segments: Sequence[Segment], log_start: int) -> tuple[int, int
         if newest is not None and segment.max_timestamp <= newest[0]:
             continue
         position, _ = segment.find(max(segment.max_timestamp_offset, log_start))
-        for at, header in segment.headers(position, segment.size):
+        for at, header in segment.batches.headers(position, segment.size):
             if header.count and (newest is None or header.max_timestamp > newest[0]):
                 newest = (header.max_timestamp, segment, at, header)
             if header.max_timestamp == segment.max_timestamp:
@@ -135,13 +123,13 @@ def rebuild_producers(
         if not segment.size or segment.base >= end:
             continue
         position, _ = segment.find(start)
-        written_ms = segment.written_ms
-        for at, header in segment.headers(position, segment.size):
+        written_ms = segment.batches.written_ms
+        for at, header in segment.batches.headers(position, segment.size):
             if header.base_offset >= end:
                 break
             if header.producer_id < 0:
                 continue
-            batch = read_batch(segment, at, header.size) if header.is_control else b""
+            batch = segment.batches.read(at, header.size) if header.is_control else b""
             note_batch(producers, header, batch, written_ms)
     producers.end = end
     producers.settle()

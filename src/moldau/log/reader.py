@@ -37,13 +37,13 @@ class Reader:
         """See `Log.read`; `written` is where the last segment's written batches end."""
         places = self._places
         place = places.get(offset)
-        if place is None or place[1] == place[0].size:
+        if place is None or place[1] == place[0].batches.size:
             place = self._search(offset)
             if place is None:
                 return None
         segment, start, hint = place
         if up_to == written and segment is self._segments[-1]:
-            stop = segment.size
+            stop = segment.batches.size
             following = written
         else:
             stop, following = self._stop(segment, up_to)
@@ -57,9 +57,10 @@ class Reader:
             if len(places) >= _REMEMBERED:
                 del places[next(iter(places))]
             places[following] = (segment, stop, hint)
-        file = segment.file
+        batches = segment.batches
+        file = batches.file
         if file is None:
-            file = segment.open()
+            file = batches.open()
         file.used = True
         return Slice(file, start, stop - start)
 
@@ -70,7 +71,7 @@ class Reader:
     def _search(self, offset: int) -> Place | None:
         for segment in self._segments[self.number_of(offset) :]:
             position, hint = segment.find(offset)
-            if position < segment.size:
+            if position < segment.batches.size:
                 return segment, position, hint
         return None
 
@@ -101,7 +102,7 @@ class Reader:
         rest is walked from header to header, which is then not far.
         """
         limit = min(start + max_bytes, stop)
-        last, end, hint = segment.offset_index.boundary(limit, hint)
+        last, end, hint = segment.indexes.offsets.boundary(limit, hint)
         if end <= start:
             end = start
         elif (base_offset := segment.base_offset_at(end, last)) is None:
@@ -110,7 +111,7 @@ class Reader:
             hint = 0
         elif end - start >= max_bytes // 2:
             return end, base_offset if end < stop else following, hint
-        for position, header in segment.headers(end, stop):
+        for position, header in segment.batches.headers(end, stop):
             if position + header.size > limit and not (position == start and whole_first):
                 return position, header.base_offset, hint
             end = position + header.size

@@ -14,22 +14,17 @@ from moldau.log.config import LogConfig
 from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.errors import CorruptFile, CorruptLog, StorageError
-from moldau.log.files.disk import read_small, remove_file
+from moldau.log.files.disk import read_small
 from moldau.log.files.open_files import FilePool
 from moldau.log.files.properties import PARTITION_METADATA, read_topic_id
 from moldau.log.files.trash import Trash
-from moldau.log.leftovers import SEGMENT_FILE, tidy
+from moldau.log.leftovers import tidy
 from moldau.log.log import Log
-from moldau.log.lookup import read_batch, rebuild_producers
+from moldau.log.lookup import rebuild_producers
 from moldau.log.producers.snapshots import Snapshots
-from moldau.log.producers.states import SUFFIX as SNAPSHOT_SUFFIX
-from moldau.log.segments.scan import scan
-from moldau.log.segments.segment import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    Segment,
-)
+from moldau.log.segments.limits import Limits
+from moldau.log.segments.names import LOG_SUFFIX, SEGMENT_FILE, SNAPSHOT_SUFFIX, path_of
+from moldau.log.segments.segment import Segment
 from moldau.log.store.last_life import LastLife
 from moldau.records.batch import (
     HEADER_SIZE,
@@ -98,13 +93,13 @@ def load_log(
     for offset, name in indexes:
         if offset not in bases:
             os.unlink(f"{folder}/{name}")
-    interval = config.index_interval_bytes
+    limits = Limits.of(config)
     segments = []
     for base in bases:
-        size = os.stat(f"{folder}/{base:020d}{LOG_SUFFIX}").st_size
-        segments.append(Segment(folder, base, size, pool, interval))
+        size = os.stat(path_of(folder, base, LOG_SUFFIX)).st_size
+        segments.append(Segment(folder, base, size, pool, limits))
     if not segments:
-        segments.append(Segment(folder, log_start, 0, pool, interval))
+        segments.append(Segment(folder, log_start, 0, pool, limits))
     log_start = max(log_start, segments[0].base)
     topic_id = read_topic_id(f"{folder}/{PARTITION_METADATA}")
     is_clean = last_life.left_clean(topic_id, partition, sum(each.size for each in segments))
@@ -159,7 +154,7 @@ def create_log(
     trash: Trash,
 ) -> Log:
     """An empty log in a folder that exists; its file comes with the first batch."""
-    segment = Segment(folder, 0, 0, pool, config.index_interval_bytes)
+    segment = Segment(folder, 0, 0, pool, Limits.of(config))
     kept = Snapshots(folder)
     log = Log(folder, topic, partition, topic_id, config, pool, trash, [segment], kept)
     log.mark_new()
@@ -175,7 +170,7 @@ def _find_end(segments: list[Segment]) -> int:
     last = segments[-1]
     end = last.base
     position = last.offset_index.last_position if last.size else 0
-    for _, header in last.headers(position, last.size):
+    for _, header in last.batches.headers(position, last.size):
         end = header.last_offset + 1
     return end
 
@@ -195,7 +190,7 @@ def _load_epochs(folder: str, names: list[str], segments: list[Segment]) -> Lead
     epochs = LeaderEpochs()
     with contextlib.suppress(StorageError):
         for segment in segments:
-            for _, header in segment.headers(0, segment.size):
+            for _, header in segment.batches.headers(0, segment.size):
                 if header.leader_epoch > epochs.latest:
                     epochs.assign(header.leader_epoch, header.base_offset)
     return epochs
@@ -226,11 +221,11 @@ def _recover(
                 start = position = told = _resume(segment, recovery_point)
                 total = max(total - start, 1)
             else:
-                _reset_indexes(segment)
-            for at, header, _ in scan(segment, start):
+                segment.go_back()
+            for at, header, _ in segment.batches.scan(start):
                 position = at
                 _check_offsets(header, max(end, segment.base), segment.max_offset, at)
-                segment.note(at, header)
+                segment.append_again(header)
                 if header.leader_epoch > log.epochs.latest:
                     log.epochs.assign(header.leader_epoch, header.base_offset)
                 end = header.last_offset + 1
@@ -282,8 +277,8 @@ def _cut(log: Log, segments: list[Segment], number: int, position: int, end: int
     # of the segment before it may end earlier.
     keep = number if number and not position and segment.base != end else number + 1
     if keep > number:
-        os.ftruncate(segment.open().fd, position)
-        segment.size = segment.end = position
+        segment.batches.cut(position)
+        segment.end = position
         segment.seal()
     for later in reversed(segments[keep:]):
         later.retire(log.trash)
@@ -297,31 +292,14 @@ def _resume(segment: Segment, recovery_point: int) -> int:
     The indexes are cut back to it. They are not forced to disk with the log, so they are believed
     only where they are in order and the batch they point at is sound.
     """
-    try:
-        segment.load_indexes()
-    except StorageError:
-        _reset_indexes(segment)
-        return 0
-    offsets, times = segment.offset_index, segment.time_index
-    last, position, _ = offsets.lookup(recovery_point - 1)
-    if last >= 0 and offsets.rises() and times.rises():
-        with contextlib.suppress(BatchError, StorageError):
-            header = read_header(read_batch(segment, position, HEADER_SIZE))
-            batch = read_batch(segment, position, max(header.size, HEADER_SIZE))
+    with contextlib.suppress(BatchError, StorageError):
+        indexes = segment.indexes
+        last, position, _ = indexes.offsets.lookup(recovery_point - 1)
+        if last >= 0 and indexes.rise():
+            header = read_header(segment.batches.read(position, HEADER_SIZE))
+            batch = segment.batches.read(position, max(header.size, HEADER_SIZE))
             if check_batch(batch, from_producer=False).last_offset == last:
-                offsets.truncate_to(last)
-                times.truncate_to(header.base_offset)
-                segment.max_timestamp, segment.max_timestamp_offset = times.last
-                # The batch had an entry, and gets it again.
-                segment.unindexed = segment.interval + 1
+                segment.go_back(last, position, header.base_offset)
                 return position
-    _reset_indexes(segment)
+    segment.go_back()
     return 0
-
-
-def _reset_indexes(segment: Segment) -> None:
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-        remove_file(segment.path_of(suffix))
-    segment.release()
-    segment.begin(0)
-    segment.unindexed = 0

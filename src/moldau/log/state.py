@@ -13,7 +13,8 @@ from moldau.log.files.trash import Trash
 from moldau.log.producers.snapshots import Snapshots
 from moldau.log.producers.states import ProducerStates
 from moldau.log.reader import Reader
-from moldau.log.segments.segment import NEVER, Segment
+from moldau.log.segments.limits import Limits
+from moldau.log.segments.segment import Segment
 from moldau.log.store.ends import Entry
 
 
@@ -26,8 +27,9 @@ class LogState:
     __slots__ = (
         "_active", "_after_max_ms", "_append_time", "_before_max_ms", "_config", "_end_place",
         "_ends", "_failure",
-        "_files_made", "_files_synced", "_inspect", "_mark", "_max_bytes", "_reader", "_segments",
-        "_snapshots", "_staged", "_torn", "_truncations", "_truncations_synced", "_unsnapped",
+        "_files_made", "_files_synced", "_inspect", "_limits", "_mark", "_max_bytes", "_reader",
+        "_segments",
+        "_snapshots", "_staged", "_truncations", "_truncations_synced", "_unsnapped",
         "_written", "clean_end", "epochs",
         "flushed", "folder", "high_watermark", "log_end", "log_start", "offline", "on_failure",
         "partition",
@@ -64,8 +66,6 @@ class LogState:
         # What the log was like at the last commit, to go back to when a write fails.
         self._mark: tuple[int, Segment, tuple[int, ...]] | None = None
         self._failure: StorageError | None = None
-        # A failed write left bytes behind that could not be cut off yet.
-        self._torn = False
         self._truncations = 0
         self._truncations_synced = 0
         self._unsnapped = 0
@@ -113,10 +113,9 @@ class LogState:
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._inspect = config.looks_into_records
+        self._limits = Limits.of(config)
         for segment in self._segments:
-            segment.interval = config.index_interval_bytes
-        if self._active is not None:
-            self._set_limits(self._active)
+            segment.obey(self._limits)
 
     def report(self, error: StorageError) -> None:
         """The disk refused: tell whom it concerns, unless it may soon do so no more."""
@@ -175,19 +174,6 @@ class LogState:
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(leader epoch, where it ended), as OffsetForLeaderEpoch answers; (-1, -1) if unknown."""
         return self.epochs.end_of(leader_epoch, self.log_end)
-
-    def _set_limits(self, segment: Segment) -> None:
-        config = self._config
-        full = segment.is_index_full(config.segment_index_bytes)
-        segment.limit = 0 if full else config.segment_bytes
-        longest = config.segment_ms
-        if config.compacts:
-            # The active segment is never compacted, so this bounds its age too.
-            longest = min(longest, config.max_compaction_lag_ms)
-        first = segment.first_timestamp
-        # Spread by the base offset: as good as random, and the same after a restart.
-        jitter = segment.base * 2654435761 % (min(config.segment_jitter_ms, longest) + 1)
-        segment.roll_after_ms = first + longest - jitter if first >= 0 else NEVER
 
     def _bases(self) -> set[int]:
         return {segment.base for segment in self._segments}

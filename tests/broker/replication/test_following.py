@@ -150,7 +150,7 @@ def _lose_batches(log: Log, offsets: set[int]) -> None:
     )
     os.ftruncate(segment.open().fd, 0)
     os.pwrite(segment.open().fd, kept, 0)
-    segment.size = segment.end = len(kept)
+    segment.batches.size = segment.end = len(kept)
     log._reader.forget()
 
 

@@ -15,11 +15,12 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from moldau.log.compaction.job import CLEANED_SUFFIX, CLEANED_SUFFIXES, Job, Outcome
+from moldau.log.compaction.job import CLEANED_SUFFIXES, Job, Outcome
 from moldau.log.errors import StorageError
-from moldau.log.files.disk import remove_file, sync_folder
+from moldau.log.files.disk import remove_file, rename_file, sync_folder
 from moldau.log.log import Log
-from moldau.log.segments.segment import SWAP_SUFFIX, Segment
+from moldau.log.segments.names import CLEANED_SUFFIX, SWAP_SUFFIX
+from moldau.log.segments.segment import Segment
 
 
 class Candidate(NamedTuple):
@@ -77,7 +78,7 @@ def _waits_too_long(segments: Sequence[Segment], dirty_start: int, oldest_ms: in
         if not segment.size or (following is not None and following.base <= dirty_start):
             continue
         position, _ = segment.find(dirty_start)
-        for _, header in segment.headers(position, segment.size):
+        for _, header in segment.batches.headers(position, segment.size):
             if 0 < header.max_timestamp < oldest_ms:
                 return True
             break
@@ -137,8 +138,7 @@ class Swap:
         # any `.cleaned` file is as old.
         try:
             for stem, suffix in self._names():
-                if os.path.exists(f"{stem}{suffix}{self._ending}"):
-                    _rename(f"{stem}{suffix}{self._ending}", f"{stem}{suffix}{SWAP_SUFFIX}")
+                rename_file(f"{stem}{suffix}{self._ending}", f"{stem}{suffix}{SWAP_SUFFIX}")
         except StorageError:
             self.cancel()
             raise
@@ -223,10 +223,3 @@ def remove_leftovers(folder: str) -> None:
     for name in names:
         if name.endswith(CLEANED_SUFFIX):
             remove_file(f"{folder}/{name}")
-
-
-def _rename(old: str, new: str) -> None:
-    try:
-        os.rename(old, new)
-    except OSError as error:
-        raise StorageError.of(old, error) from error

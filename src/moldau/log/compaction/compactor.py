@@ -16,8 +16,9 @@ from moldau.log.errors import LogError
 from moldau.log.files.disk import sync_folder
 from moldau.log.files.open_files import FilePool
 from moldau.log.producers.aborted import AbortedBatches
-from moldau.log.segments.scan import scan
-from moldau.log.segments.segment import INDEX_SUFFIX, MAX_RELATIVE_OFFSET, Segment
+from moldau.log.segments.limits import Limits
+from moldau.log.segments.names import INDEX_SUFFIX
+from moldau.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
 from moldau.records.batch import BatchError, BatchHeader, read_header
 from moldau.records.raw import DELETE_HORIZON_BIT, RawRecord, raw_records, rebuild
 from moldau.records.record import payload_of, read_end_marker
@@ -42,6 +43,7 @@ class Compaction:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._pool = FilePool(_OPEN_FILES)
+        self._limits = Limits(job.index_interval_bytes)
         self._throttle = Throttle(job.bytes_per_second, job.broker_pid)
         self._keys = KeyMap(job.map_bytes, most_keys=job.end - job.dirty_start)
         self._producers = {number: (epoch, lasts) for number, epoch, lasts in job.producers}
@@ -73,10 +75,8 @@ class Compaction:
         )
 
     def _segments(self, listed: list[tuple[int, int]]) -> list[Segment]:
-        job = self._job
         return [
-            Segment(job.folder, base, size, self._pool, job.index_interval_bytes)
-            for base, size in listed
+            Segment(self._job.folder, base, size, self._pool, self._limits) for base, size in listed
         ]
 
     def _with_followers(self) -> Iterator[tuple[Segment, int]]:
@@ -88,7 +88,7 @@ class Compaction:
     def _scan(self, segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches of a segment. Who rewrites bytes must not give damage a new checksum."""
         try:
-            for _, header, batch in scan(segment):
+            for _, header, batch in segment.batches.scan():
                 self._throttle.count(header.size)
                 yield header, batch
         except BatchError as error:
@@ -167,11 +167,10 @@ class Compaction:
     def _rewrite(self, group: list[Segment]) -> Cleaned | None:
         """The new segment for a group; None if it would be the same as the one that there is."""
         job = self._job
-        new = Segment(job.folder, group[0].base, 0, self._pool, job.index_interval_bytes)
-        new.suffix = job.suffix
+        new = Segment(job.folder, group[0].base, 0, self._pool, self._limits, job.suffix)
         new.create(job.now_ms)
         is_changed = len(group) > 1
-        waiting = bytearray()
+        waiting: list[Batch] = []
         for segment in group:
             if not segment.size:
                 continue
@@ -180,33 +179,30 @@ class Compaction:
                 is_changed = is_changed or kept is not batch
                 if kept is None:
                     continue
-                new.note(new.end, header if kept is batch else read_header(kept))
-                new.end += len(kept)
-                waiting += kept
-                if len(waiting) >= _WRITE_BYTES:
+                new.append_again(header if kept is batch else read_header(kept))
+                waiting.append(kept)
+                if new.end - new.size >= _WRITE_BYTES:
                     self._write(new, waiting)
-                    waiting.clear()
-        self._write(new, waiting)
+        if waiting:
+            self._write(new, waiting)
         if not is_changed:
             self._remove(new)
             return None
         self._finish(new, max(os.stat(segment.path).st_mtime for segment in group))
         return Cleaned(new.base, new.size, [segment.base for segment in group])
 
-    def _write(self, new: Segment, data: bytearray) -> None:
-        written = 0
-        with memoryview(data) as view:
-            while written < len(data):
-                written += os.write(new.open().fd, view[written:])
-        new.size += len(data)
-        self._kept_bytes += len(data)
-        self._throttle.count(len(data))
+    def _write(self, new: Segment, batches: list[Batch]) -> None:
+        size = new.end - new.size
+        new.write(batches)
+        batches.clear()
+        self._kept_bytes += size
+        self._throttle.count(size)
 
     def _finish(self, new: Segment, modified_s: float) -> None:
         """Forces the files of a new segment to disk."""
         new.seal()
         os.fsync(new.open().fd)
-        for index in new.indexes:
+        for index in (new.offset_index, new.time_index):
             if index.is_stored:
                 os.fsync(index.open().fd)
         # Retention by time falls back to this where records have no timestamps.

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from moldau.log.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from moldau.log.segments.names import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+)
 
-CLEANED_SUFFIX = ".cleaned"
 CLEANED_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 

@@ -55,6 +55,16 @@ def remove_file(path: str) -> None:
         raise StorageError.of(path, error) from error
 
 
+def rename_file(old: str, new: str) -> None:
+    """Rename a file if it is there."""
+    try:
+        os.rename(old, new)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError.of(old, error) from error
+
+
 def replace_file(path: str, content: bytes, *, sync: bool) -> None:
     """Put `content` at `path` so that a crash leaves either the old file or the new one.
 

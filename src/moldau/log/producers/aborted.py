@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from moldau.log.lookup import read_batch
 from moldau.log.segments.segment import Segment
 from moldau.records.batch import BatchHeader
 from moldau.records.record import read_end_marker
@@ -24,14 +23,14 @@ class AbortedBatches:
         for segment in segments:
             if not segment.size:
                 continue
-            for position, header in segment.headers(0, segment.size):
+            for position, header in segment.batches.headers(0, segment.size):
                 if header.last_offset < first_offset or not header.is_transactional:
                     continue
                 producer_id = header.producer_id
                 if not header.is_control:
                     begun.setdefault(producer_id, header.base_offset)
                     continue
-                marker = read_end_marker(read_batch(segment, position, header.size))
+                marker = read_end_marker(segment.batches.read(position, header.size))
                 start = begun.pop(producer_id, None) if marker is not None else None
                 if start is not None and marker is not None and not marker.commits:
                     span = (start, header.base_offset)

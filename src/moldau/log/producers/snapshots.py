@@ -6,7 +6,8 @@ import logging
 
 from moldau.log.errors import CorruptFile
 from moldau.log.files.disk import read_small, remove_file
-from moldau.log.producers.states import SUFFIX, ProducerStates
+from moldau.log.producers.states import ProducerStates
+from moldau.log.segments.names import SNAPSHOT_SUFFIX, path_of
 
 logger = logging.getLogger("moldau.log")
 
@@ -25,7 +26,7 @@ class Snapshots:
         self.offsets = offsets or []
 
     def path_of(self, offset: int) -> str:
-        return f"{self.folder}/{offset:020d}{SUFFIX}"
+        return path_of(self.folder, offset, SNAPSHOT_SUFFIX)
 
     def take(self, offset: int, producers: ProducerStates, bases: set[int]) -> None:
         """Write a snapshot, not forced to disk."""

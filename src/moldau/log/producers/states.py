@@ -16,7 +16,6 @@ from moldau.log.errors import (
 )
 from moldau.records.record import EndMarker
 
-SUFFIX = ".snapshot"
 KEPT_BATCHES = 5
 NO_OFFSET = -1
 _SEQUENCE_MASK = 0x7FFF_FFFF
@@ -73,12 +72,13 @@ class ProducerStates:
     records from the past would be forgotten at once, and what it repeats be written twice.
     """
 
-    __slots__ = ("_decided", "_open", "_producers", "_undo", "end")
+    __slots__ = ("_decided", "_open", "_producers", "end", "unsettled")
 
     def __init__(self, end: int = 0) -> None:
         self.end = end
         self._producers: dict[int, Producer] = {}
-        self._undo: list[tuple[int, Producer | None]] = []
+        # What was noted since the last `settle`, with what was known before.
+        self.unsettled: list[tuple[int, Producer | None]] = []
         # Open transactions: producer id to first offset.
         self._open: dict[int, int] = {}
         # Ended transactions whose marker may lie above the high watermark: (first offset, marker).
@@ -156,7 +156,7 @@ class ProducerStates:
             ),
         )
         producer = self._producers.get(producer_id)
-        self._undo.append((producer_id, producer))
+        self.unsettled.append((producer_id, producer))
         start, coordinator_epoch = NO_OFFSET, -1
         batches: tuple[WrittenBatch, ...] = (written,)
         if producer is not None:
@@ -184,7 +184,7 @@ class ProducerStates:
     ) -> None:
         """Remember that a marker at `offset` ended the producer's transaction."""
         producer = self._producers.get(producer_id)
-        self._undo.append((producer_id, producer))
+        self.unsettled.append((producer_id, producer))
         batches: tuple[WrittenBatch, ...] = ()
         if producer is not None:
             if producer.epoch == epoch:
@@ -207,21 +207,20 @@ class ProducerStates:
 
     def settle(self) -> None:
         """What has been noted is written: it cannot be undone any more."""
-        if self._undo:
-            self._undo.clear()
+        self.unsettled.clear()
 
     def rollback(self) -> None:
         """Undo what has been noted since the last `settle`."""
-        if not self._undo:
+        if not self.unsettled:
             return
         markers = set()
-        for producer_id, producer in reversed(self._undo):
+        for producer_id, producer in reversed(self.unsettled):
             if producer is None:
                 self._producers.pop(producer_id, None)
             else:
                 self._producers[producer_id] = producer
                 markers.add(producer.transaction_start)
-        self._undo.clear()
+        self.unsettled.clear()
         self._decided = [pair for pair in self._decided if pair[0] not in markers]
         self._reopen()
 

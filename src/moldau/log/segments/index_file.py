@@ -9,7 +9,6 @@ from moldau.log.errors import CorruptFile, StorageError
 from moldau.log.files.disk import remove_file
 from moldau.log.files.open_files import INDEX_FLAGS, FilePool, OpenFile
 
-TAIL_BYTES = 4096
 # A bisection reads this many entries at once when they are all that is left to search.
 _CHUNK = 256
 
@@ -17,8 +16,8 @@ _CHUNK = 256
 class IndexFile:
     """Entries of two rising integers each, as `entry` packs them; no header, no footer.
 
-    Entries are added to a tail in memory, which goes to the file when it has grown to 4 KiB, when
-    the log is flushed and when it is closed; older ones are read by bisection. A crash loses the
+    Entries are added to a tail in memory, which goes to the file now and then, and when the segment
+    is sealed; older ones are read by bisection. A crash loses the
     tail, or leaves an entry half written: recovery writes again what lies after the recovery point.
     The file is created when there is something to write. Added to on the event loop only; may be
     searched from any thread.
@@ -141,10 +140,6 @@ class IndexFile:
     def is_stored(self) -> bool:
         """Are there entries in the file?"""
         return self._tail[0] > 0
-
-    @property
-    def tail_bytes(self) -> int:
-        return len(self._tail[1])
 
     def write_tail(self) -> None:
         """Move what lies in memory to the file; StorageError if the disk refuses."""

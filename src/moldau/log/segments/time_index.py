@@ -20,11 +20,13 @@ class TimeIndex(IndexFile):
     entry to entry, offsets do not fall. A closed segment's last entry is its largest timestamp.
     """
 
-    __slots__ = ("base",)
+    __slots__ = ("_newest", "base")
 
     def __init__(self, path: str, pool: FilePool, base: int) -> None:
         super().__init__(path, pool, _ENTRY)
         self.base = base
+        # How many entries there are, and the timestamp of the last one, as of the last `append`.
+        self._newest = (0, -1)
 
     def check(self) -> None:
         """CorruptFile unless the last entries rise."""
@@ -42,8 +44,12 @@ class TimeIndex(IndexFile):
 
     def append(self, timestamp: int, offset: int) -> None:
         """Note the largest timestamp so far; nothing happens if it is not larger than the last."""
-        if timestamp > self.last[0]:
+        count, newest = self._newest
+        if count != self.count:
+            newest = self.last[0]
+        if timestamp > newest:
             self.add(timestamp, offset - self.base)
+            self._newest = (self.count, timestamp)
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
         """(timestamp, offset) of the last entry that is not newer; (-1, base) if there is none."""
