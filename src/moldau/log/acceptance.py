@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
 from moldau.log.errors import InvalidTimestamp
 from moldau.records.batch import (
     APPEND_TIME_BIT,
@@ -20,6 +18,7 @@ from moldau.records.batch import (
     InvalidRecord,
     NotOneBatch,
 )
+from moldau.records.checksum import crc32c
 from moldau.records.compression import Codec
 
 _CRC = struct.Struct(">I")

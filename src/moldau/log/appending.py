@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
 from moldau.log import lookup
 from moldau.log.acceptance import (
     check_attributes,
@@ -36,6 +34,7 @@ from moldau.records.batch import (
     batches,
     check_batch,
 )
+from moldau.records.checksum import crc32c
 from moldau.records.record import read_end_marker
 
 # base offset, batch length, leader epoch: what the leader sets, outside of the CRC

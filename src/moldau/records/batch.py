@@ -25,7 +25,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from crc32c import crc32c
+from moldau.records.checksum import crc32c
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 

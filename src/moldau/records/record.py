@@ -6,8 +6,6 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
 from moldau.records.batch import (
     APPEND_TIME_BIT,
     CONTROL_BIT,
@@ -25,6 +23,7 @@ from moldau.records.batch import (
     InvalidRecord,
     read_header,
 )
+from moldau.records.checksum import crc32c
 from moldau.records.compression import Codec, compress, decompress
 
 # A batch of max.message.bytes seldom expands this far; what does is more likely an attack.

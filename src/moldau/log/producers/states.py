@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from moldau.log.errors import (
     CoordinatorFenced,
     CorruptFile,
@@ -14,6 +12,7 @@ from moldau.log.errors import (
     InvalidTransactionState,
     OutOfOrderSequence,
 )
+from moldau.records.checksum import crc32c
 from moldau.records.record import EndMarker
 
 KEPT_BATCHES = 5
