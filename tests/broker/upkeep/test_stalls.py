@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from moldau.broker.server import Broker as Server
 from moldau.broker.upkeep.stalls import TOLERATED_S, Stalls
 from moldau.testing import Broker
 from moldau.wire.apis import Api
@@ -47,6 +48,28 @@ def test_what_holds_the_loop_is_measured_and_named(
         moldau_broker.stop()
     last = [r.getMessage() for r in caplog.records if "longest stall" in r.getMessage()][-1]
     assert "broker.api.cluster.describe_cluster" in last
+
+
+def test_an_idle_loop_beats_less_until_somebody_asks(moldau_broker: Broker) -> None:
+    found = stalls(moldau_broker)
+    with Client(moldau_broker) as client:
+        client.ask(Api.API_VERSIONS)
+        until(lambda: found.is_idle, "an idle loop")
+        seen: list[bool] = []
+        inside(moldau_broker, lambda server: _note_on_answer(server, found, seen))
+        client.ask(Api.DESCRIBE_CLUSTER)
+    assert seen == [False]
+
+
+def _note_on_answer(server: Server, found: Stalls, seen: list[bool]) -> None:
+    """Have the next request note whether the loop still counts as idle."""
+    describe_brokers = server.describe_brokers
+
+    def note(*arguments: Any, **more: Any) -> Any:
+        seen.append(found.is_idle)
+        return describe_brokers(*arguments, **more)
+
+    server.describe_brokers = note  # type: ignore[method-assign]
 
 
 def test_stalls_that_follow_each_other_are_counted_and_told_once(

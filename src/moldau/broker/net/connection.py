@@ -65,14 +65,15 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_aside", "_blocked", "_broker", "_closing", "_held", "_lease", "_loop", "_output",
-        "_responses", "_transport", "_unsent", "active_at", "checked", "client_id", "input",
-        "local", "peer", "receiving_since", "staged",
+        "_responses", "_stalls", "_transport", "_unsent", "active_at", "checked", "client_id",
+        "input", "local", "peer", "receiving_since", "staged",
     )  # fmt: skip
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._loop = broker.loop
         self._lease = broker.store.lease
+        self._stalls = broker.stalls
         self.input = Input(broker.request_memory)
         self._responses: deque[Response] = deque()
         # Bytes of requests and answers that wait; of those, what the output has been given.
@@ -116,6 +117,8 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = self._loop.time()
         if filled == nbytes:
             self.receiving_since = self.active_at
+        if self._stalls.is_idle:
+            self._stalls.rouse()
         if filled >= received.awaited:
             self._process()
         elif received.needed > BUSY:

@@ -1,9 +1,11 @@
 """Stalls of the event loop: how long it served nobody, and what held it.
 
 A timer beats on the loop. A beat that comes late tells how long the loop was held, and a thread
-that watches the beats reads from the loop's own stack what it is doing meanwhile. Requests are not
-touched, so they cost nothing more. What lies between two beats counts from the second one, so a
-stall may have been longer than reported by one beat.
+that watches the beats reads from the loop's own stack what it is doing meanwhile. What lies between
+two beats counts from the second one, so a stall may have been longer than reported by one beat.
+
+Beats wake the processor, so an idle loop has few. A request that meets one has it beat quickly
+again before it is handled.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ logger = logging.getLogger("moldau.broker")
 # do, and is told in the log.
 TOLERATED_S = 0.05
 _BEAT_S = 0.02
+_IDLE_BEAT_S = 0.1
+# The loop is idle after so many beats in a row without more than this on the processor.
+_QUIET_BEATS = 3
+_QUIET_CPU_S = 0.0005
 # Between two lines about single stalls, and between two summaries.
 _QUIET_S = 10.0
 _SUMMARY_S = 600.0
@@ -41,6 +47,8 @@ class Stalls:
         self._due = 0.0
         self._cause = ""
         self._cpu_s = 0.0
+        self.is_idle = False
+        self._quiet_beats = 0
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = threading.Event()
         # Since the last summary, and since the last line about a single one.
@@ -68,10 +76,24 @@ class Stalls:
             self.longest_s * 1000, cause, self.count, TOLERATED_S * 1000,
         )  # fmt: skip
 
+    def rouse(self) -> None:
+        """Beat quickly: an idle loop is about to have something to do."""
+        self.is_idle = False
+        self._quiet_beats = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._note(time.monotonic())
+            self._schedule(time.monotonic())
+
     def _schedule(self, now: float) -> None:
-        self._due = now + _BEAT_S
-        self._cpu_s = time.thread_time()
-        self._timer = self._loop.call_later(_BEAT_S, self._beat)
+        cpu_s = time.thread_time()
+        is_quiet = cpu_s - self._cpu_s < _QUIET_CPU_S
+        self._quiet_beats = self._quiet_beats + 1 if is_quiet else 0
+        self.is_idle = self._quiet_beats >= _QUIET_BEATS
+        interval_s = _IDLE_BEAT_S if self.is_idle else _BEAT_S
+        self._due = now + interval_s
+        self._cpu_s = cpu_s
+        self._timer = self._loop.call_later(interval_s, self._beat)
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -115,7 +137,7 @@ class Stalls:
 
     def _watch(self) -> None:
         """On a thread: notes what the loop is doing while a beat is late."""
-        while not self._stopped.wait(_BEAT_S):
+        while not self._stopped.wait(_IDLE_BEAT_S if self.is_idle else _BEAT_S):
             due = self._due
             if time.monotonic() - due > _BEAT_S and not self._cause:
                 cause = describe(sys._current_frames().get(self._thread_id))
