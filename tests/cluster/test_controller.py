@@ -14,6 +14,7 @@ from moldau.cluster.controller import Controller
 from moldau.cluster.decisions.assignment import MAX_PARTITIONS_PER_REQUEST, NewPartitions, NewTopic
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.errors import ClusterError
+from moldau.cluster.peers import peers_in
 from moldau.cluster.state.changes import AnyChange, BrokerJoined, TopicCreated
 from moldau.cluster.state.topics import BrokerInfo, Topic
 from moldau.cluster.store import StoreError
@@ -40,7 +41,7 @@ async def controlled(
     for id in range(1, brokers):
         store.state.apply(BrokerJoined(BrokerInfo(id, "localhost", 9092 + id)))
     try:
-        yield Controller(store, defaults or Defaults()), store
+        yield Controller(store, defaults or Defaults(), 0, peers_in(store, 0)), store
     finally:
         await store.close()
 

@@ -21,6 +21,7 @@ from moldau.cluster.decisions.assignment import NewPartitions, NewTopic
 from moldau.cluster.decisions.elections import Held, Loss, departed, led
 from moldau.cluster.decisions.partitions import ElectionType, Move
 from moldau.cluster.errors import ClusterError
+from moldau.cluster.peers import peers_in
 from moldau.cluster.state.changes import PartitionsChanged
 from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 from moldau.cluster.store import Conflict
@@ -68,7 +69,7 @@ class Node:
         port = self._server.sockets[0].getsockname()[1]
         await self.store.open()
         self.state = self.store.state
-        self.controller = Controller(self.store, Settings(), self.id)
+        self.controller = Controller(self.store, Settings(), self.id, peers_in(self.store, self.id))
         changes = departed(self.state, self.id, lambda topic, index: Held(Loss.NONE))
         if changes:
             await self.store.commit(changes, as_controller=False)

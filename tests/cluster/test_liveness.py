@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
-from collections.abc import Callable
 
 import msgspec
 
-from moldau.cluster.liveness import Liveness, dead_among
+from moldau.cluster.liveness import Liveness, Report, dead_among
 from moldau.cluster.state.topics import BrokerInfo
-
-WITHIN_S = 10.0
+from moldau.peer.peers import PeerAddress, Peers
+from tests.peer.peers import until
 
 
 class Listener:
@@ -53,13 +51,31 @@ class Deaths:
         self.reported.append(broker.id)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise TimeoutError
+class Cluster:
+    """Where brokers are registered, and who was reported dead among those that are watched."""
+
+    def __init__(self, report: Report | None = None) -> None:
+        self.deaths = Deaths()
+        self._brokers: dict[int, BrokerInfo] = {}
+        self.peers = Peers(0, self._locate)
+        self.liveness = Liveness(self.peers, report or self.deaths)
+
+    def _locate(self, id: int) -> PeerAddress | None:
+        info = self._brokers.get(id)
+        return None if info is None else PeerAddress(info.host, info.port, info.epoch)
+
+    def register(self, *brokers: BrokerInfo) -> None:
+        self._brokers = {info.id: info for info in brokers}
+        self.peers.refresh()
+
+    def watch(self, *brokers: BrokerInfo) -> None:
+        """Only these are registered from now on, and they are watched."""
+        self.register(*brokers)
+        self.liveness.watch(brokers)
+
+    @property
+    def reported(self) -> list[int]:
+        return self.deaths.reported
 
 
 def test_a_broker_that_ends_is_reported_and_the_others_are_not() -> None:
@@ -67,15 +83,14 @@ def test_a_broker_that_ends_is_reported_and_the_others_are_not() -> None:
         one, two = Listener(1), Listener(2)
         await one.start()
         await two.start()
-        deaths = Deaths()
-        liveness = Liveness(deaths)
-        liveness.watch([one.info, two.info])
+        cluster = Cluster()
+        cluster.watch(one.info, two.info)
         await until(lambda: len(one.connections) == len(two.connections) == 1)
         one.die()
-        await until(lambda: bool(deaths.reported))
-        assert set(deaths.reported) == {1}
+        await until(lambda: bool(cluster.reported))
+        assert set(cluster.reported) == {1}
         assert len(two.connections) == 1
-        await liveness.stop()
+        await cluster.liveness.stop()
         two.die()
 
     asyncio.run(scenario())
@@ -85,15 +100,14 @@ def test_a_closed_connection_alone_is_no_death() -> None:
     async def scenario() -> None:
         one = Listener(1)
         await one.start()
-        deaths = Deaths()
-        liveness = Liveness(deaths)
-        liveness.watch([one.info])
+        cluster = Cluster()
+        cluster.watch(one.info)
         for _ in range(3):
             await until(lambda: len(one.connections) == 1)
             one.drop_connections()
         await until(lambda: len(one.connections) == 1)
-        assert not deaths.reported
-        await liveness.stop()
+        assert not cluster.reported
+        await cluster.liveness.stop()
         one.die()
 
     asyncio.run(scenario())
@@ -111,62 +125,60 @@ def test_a_death_that_could_not_be_made_known_is_reported_again() -> None:
         one = Listener(1)
         await one.start()
         one.die()
-        liveness = Liveness(fails_once)
-        liveness.watch([one.info])
+        cluster = Cluster(fails_once)
+        cluster.watch(one.info)
         await until(lambda: len(attempts) > 1)
-        await liveness.stop()
+        await cluster.liveness.stop()
 
     asyncio.run(scenario())
 
 
 def test_who_is_watched_again_after_a_report_lives_whatever_refuses_in_its_name() -> None:
     async def scenario() -> None:
-        deaths = Deaths()
-        liveness = Liveness(deaths)
+        cluster = Cluster()
         one = Listener(1)
         await one.start()
         one.die()
-        liveness.watch([one.info])
-        await until(lambda: bool(deaths.reported))
+        cluster.watch(one.info)
+        await until(lambda: bool(cluster.reported))
         # It was struck off, and registered again.
-        liveness.watch([])
-        count = len(deaths.reported)
+        cluster.watch()
+        count = len(cluster.reported)
         again = msgspec.structs.replace(one.info, epoch=7)
-        liveness.watch([again])
+        cluster.watch(again)
         other = Listener(2)
         await other.start()
         other.die()
         # Somebody else who dies later is reported, and with pauses as long.
-        liveness.watch([again, other.info])
-        await until(lambda: deaths.reported.count(2) > 1)
-        assert deaths.reported.count(1) == count
+        cluster.watch(again, other.info)
+        await until(lambda: cluster.reported.count(2) > 1)
+        assert cluster.reported.count(1) == count
         # Once it can be reached, a refusal means what it meant.
         await one.start()
         await until(lambda: len(one.connections) == 1)
         one.die()
-        await until(lambda: deaths.reported.count(1) > count)
-        await liveness.stop()
+        await until(lambda: cluster.reported.count(1) > count)
+        await cluster.liveness.stop()
 
     asyncio.run(scenario())
 
 
 def test_a_broker_that_survives_its_reports_is_reported_no_more() -> None:
     async def scenario() -> None:
-        deaths = Deaths()
-        liveness = Liveness(deaths)
+        cluster = Cluster()
         one = Listener(1)
         await one.start()
         one.die()
         # As a controller that is elected again at once is watched all the time.
-        liveness.watch([one.info])
-        await until(lambda: len(deaths.reported) == 4)
+        cluster.watch(one.info)
+        await until(lambda: len(cluster.reported) == 4)
         late = Listener(2)
         await late.start()
         late.die()
-        liveness.watch([one.info, late.info])
-        await until(lambda: deaths.reported.count(2) > 1)
-        assert deaths.reported.count(1) == 4
-        await liveness.stop()
+        cluster.watch(one.info, late.info)
+        await until(lambda: cluster.reported.count(2) > 1)
+        assert cluster.reported.count(1) == 4
+        await cluster.liveness.stop()
 
     asyncio.run(scenario())
 
@@ -176,16 +188,15 @@ def test_nobody_is_reported_who_is_watched_no_more() -> None:
         one, two = Listener(1), Listener(2)
         await one.start()
         await two.start()
-        deaths = Deaths()
-        liveness = Liveness(deaths)
-        liveness.watch([one.info, two.info])
+        cluster = Cluster()
+        cluster.watch(one.info, two.info)
         await until(lambda: len(one.connections) == len(two.connections) == 1)
-        liveness.watch([two.info])
+        cluster.watch(two.info)
         one.die()
         two.die()
-        await until(lambda: bool(deaths.reported))
-        assert set(deaths.reported) == {2}
-        await liveness.stop()
+        await until(lambda: bool(cluster.reported))
+        assert set(cluster.reported) == {2}
+        await cluster.liveness.stop()
 
     asyncio.run(scenario())
 
@@ -200,7 +211,9 @@ def test_only_who_refuses_counts_as_dead() -> None:
         with socket.create_server(("127.0.0.1", 0), backlog=1) as frozen:
             silent = BrokerInfo(3, "127.0.0.1", frozen.getsockname()[1])
             by_name = BrokerInfo(4, "localhost", dead.port)
-            found = await dead_among([alive.info, dead.info, silent, by_name])
+            cluster = Cluster()
+            cluster.register(alive.info, dead.info, silent, by_name)
+            found = await dead_among(cluster.peers, range(1, 5))
         assert found == {2, 4}
         alive.die()
 

@@ -17,6 +17,7 @@ from moldau.cluster.controller import Controller
 from moldau.cluster.decisions.partitions import ElectionType, Move
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.errors import ClusterError
+from moldau.cluster.peers import peers_in
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerJoined,
@@ -56,7 +57,12 @@ class Cluster:
         self.state = self.store.state
         for broker in others:
             await self.join(broker)
-        self.controller = Controller(self.store, self.settings, 0)  # type: ignore[arg-type]
+        self.controller = Controller(
+            self.store,
+            self.settings,  # type: ignore[arg-type]
+            0,
+            peers_in(self.store, 0),
+        )
         self.controller.start()
 
     async def close(self) -> None:

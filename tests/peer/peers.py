@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from moldau.peer.fetch_stream import FetchStream
 from moldau.wire.fetch.response import FetchAnswer, FetchedPartition
+
+
+async def until(
+    condition: Callable[[], bool], what: str = "the condition", within_s: float = 10.0
+) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
+        await asyncio.sleep(0.01)
 
 
 @contextmanager

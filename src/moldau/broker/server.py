@@ -41,6 +41,7 @@ from moldau.broker.upkeep.stalls import Stalls
 from moldau.broker.upkeep.start_progress import StartProgress
 from moldau.broker.upkeep.upkeep import Upkeep
 from moldau.cluster.controller import Controller
+from moldau.cluster.peers import peers_in
 from moldau.cluster.state.changes import (
     AnyChange,
     DeletionsSettled,
@@ -125,7 +126,8 @@ class Broker:
         self.store = self.membership.store
         await self.membership.open()
         self.state = self.store.state
-        self.controller = Controller(self.store, self.settings, self.id)
+        self.peers = peers_in(self.store, self.id)
+        self.controller = Controller(self.store, self.settings, self.id, self.peers)
         self.forwarding = Forwarding(self)
         self.departures = Departures(self.loop, self.state.brokers, self.metadata_cache.clear)
         self.store.subscribe(self.departures.apply)
@@ -179,10 +181,10 @@ class Broker:
             self.groups.stop()
             await self.controller.stop()
             await self._drain()
-            self.forwarding.close()
             await self.repairs.stop()
             self.departures.close()
             await self.replication.stop()
+            self.peers.close()
         for connection in list(self.connections):
             connection.finish()
         for task in list(self._tasks):

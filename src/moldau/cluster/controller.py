@@ -54,6 +54,7 @@ from moldau.cluster.state.changes import (
 from moldau.cluster.state.state import ClusterState
 from moldau.cluster.state.topics import PartitionState, Topic, collision_key
 from moldau.cluster.store import Conflict, MetadataStore, NotController, StoreError
+from moldau.peer.peers import Peers
 from moldau.wire.errors import Error
 
 # How often a decision is made anew because others changed what it was made on.
@@ -67,7 +68,7 @@ Configs = dict[str, str]
 T = TypeVar("T")
 # Has topics created where the controller is, and answers with what this broker sees then; None if
 # this broker has become the controller.
-Elsewhere = Callable[[Sequence[NewTopic]], Awaitable[list[Outcome] | None]]
+CreateAtController = Callable[[Sequence[NewTopic]], Awaitable[list[Outcome] | None]]
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,8 @@ class Controller:
         self,
         store: MetadataStore,
         defaults: ControllerSettings,
-        broker: int = 0,
+        broker: int,
+        peers: Peers,
         *,
         new_id: Callable[[], UUID] = uuid.uuid4,
     ) -> None:
@@ -106,14 +108,14 @@ class Controller:
         self._new_id = new_id
         self.producer_ids = ProducerIds(store)
         self._office = Office(
-            store, broker, lambda: self.defaults, self.is_unclean, self.minimum_isr
+            store, broker, peers, lambda: self.defaults, self.is_unclean, self.minimum_isr
         )
         self._names_held = NameLocks()
         # Where leadership of the next topic begins: random, so that several controllers' topics
         # even out, and then onwards, so that this one's do exactly.
         self._start = random.randrange(1 << 16)
         # Set by whoever can reach other brokers.
-        self.elsewhere: Elsewhere | None = None
+        self.create_at_controller: CreateAtController | None = None
 
     @property
     def is_in_office(self) -> bool:
@@ -148,8 +150,8 @@ class Controller:
             async with self._names_held.hold(collision_key(topic.name) for topic in unique):
                 still = [topic for topic in unique if topic.name not in self._state.topics]
                 results: list[Outcome] | None = None
-                if self.elsewhere is not None and not self.is_in_office:
-                    results = await self.elsewhere(still)
+                if self.create_at_controller is not None and not self.is_in_office:
+                    results = await self.create_at_controller(still)
                 if results is None:
                     results = await self._create(still, False)
                 for topic, result in zip(still, results, strict=True):

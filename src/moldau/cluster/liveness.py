@@ -1,4 +1,4 @@
-"""Who has died, found out by connections instead of by waiting for a session to expire.
+"""Liveness: brokers that have died, found by connections instead of by waiting for a session.
 
 A process that ends closes its sockets at once and then nobody listens at its address: a connection
 is closed, and the next refused. That is taken for death. Silence is not: a machine that is slow,
@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Iterable
 
 from moldau.cluster.state.topics import BrokerInfo
+from moldau.peer.errors import ConnectionRefused, PeerError
+from moldau.peer.peers import Lane, Peers, Purpose
 
-CONNECT_WITHIN_S = 5.0
-# Before an address is tried again that did not answer, or a death is reported again.
-PAUSE_S = 0.25
+# Nothing is ever said over its connections. The pause is that before an address is tried again
+# that did not answer, or a death is reported again.
+LIVENESS = Purpose("liveness", greets=False, first_backoff_s=0.25, longest_backoff_s=0.25)
 # What was reported so often, and is watched still, has not died of it.
 _MOST_REPORTS = 4
 
@@ -36,7 +37,8 @@ class Liveness:
     the broker is still watched; what it raises is logged, and does not count as a report.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, peers: Peers, report: Report) -> None:
+        self._peers = peers
         self._report = report
         self._watches: dict[BrokerInfo, asyncio.Task[None]] = {}
         # Brokers that were reported dead, and not connected to since.
@@ -59,29 +61,33 @@ class Liveness:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, broker: BrokerInfo) -> None:
+        lane = self._peers.lane(broker.id, LIVENESS)
+        try:
+            await self._watch_by(lane, broker)
+        finally:
+            lane.close()
+
+    async def _watch_by(self, lane: Lane, broker: BrokerInfo) -> None:
         reports = 0
         is_alive = broker.id in self._reported
         is_told = False
         while True:
             try:
-                async with asyncio.timeout(CONNECT_WITHIN_S):
-                    held = await _Held.connect(broker)
-            except ConnectionRefusedError:
+                connection = await lane.connection()
+            except ConnectionRefused:
                 if not is_alive:
                     reports += await self._say_dead(broker)
                     is_alive = reports == _MOST_REPORTS
                 elif not is_told:
                     is_told = True
                     self._tell_of_firewall(broker)
-                await asyncio.sleep(PAUSE_S)
-            except OSError as problem:
+            except PeerError as problem:
                 # Unreachable or out of time: not a proof of anything.
                 logger.debug("broker %d cannot be connected to: %s", broker.id, problem)
-                await asyncio.sleep(PAUSE_S)
             else:
                 self._reported.discard(broker.id)
                 reports, is_alive, is_told = 0, False, False
-                await held.until_closed()
+                await connection.until_closed()
 
     async def _say_dead(self, broker: BrokerInfo) -> bool:
         """Report a broker; whether that could be done."""
@@ -104,58 +110,18 @@ class Liveness:
         )  # fmt: skip
 
 
-class _Held(asyncio.Protocol):
-    """A connection over which nothing is ever said."""
-
-    def __init__(self) -> None:
-        self._closed = asyncio.Event()
-        self._transport: asyncio.BaseTransport | None = None
-
-    @classmethod
-    async def connect(cls, broker: BrokerInfo) -> _Held:
-        """Connected; ConnectionRefusedError only if every address of the host refuses."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
-        refused = ConnectionRefusedError(f"{broker.host} has no address")
-        for *_, (host, port, *_) in found:
-            try:
-                _, held = await loop.create_connection(cls, str(host), int(port))
-            except ConnectionRefusedError as reason:
-                refused = reason
-            else:
-                return held
-        raise refused
-
-    async def until_closed(self) -> None:
-        try:
-            await self._closed.wait()
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def connection_lost(self, problem: Exception | None) -> None:
-        self._closed.set()
-
-
-async def dead_among(brokers: Iterable[BrokerInfo]) -> set[int]:
+async def dead_among(peers: Peers, brokers: Iterable[int]) -> set[int]:
     """Those of the brokers at whose address nobody listens."""
 
-    async def probe(broker: BrokerInfo) -> int | None:
+    async def is_dead(broker: int) -> bool:
         try:
-            async with asyncio.timeout(CONNECT_WITHIN_S):
-                held = await _Held.connect(broker)
-        except ConnectionRefusedError:
-            return broker.id
-        except OSError:
-            return None
-        held.close()
-        return None
+            await peers.probe(broker)
+        except ConnectionRefused:
+            return True
+        except PeerError:
+            return False
+        return False
 
-    found = await asyncio.gather(*(probe(broker) for broker in brokers))
-    return {broker for broker in found if broker is not None}
+    probed = list(brokers)
+    answers = await asyncio.gather(*(is_dead(broker) for broker in probed))
+    return {broker for broker, dead in zip(probed, answers, strict=True) if dead}

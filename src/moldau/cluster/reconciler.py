@@ -28,6 +28,7 @@ from moldau.cluster.state.changes import (
 )
 from moldau.cluster.state.topics import NO_LEADER, BrokerInfo, PartitionState, Topic
 from moldau.cluster.store import Conflict, MetadataStore, NotController, StoreError
+from moldau.peer.peers import Peers
 
 # How many partitions are looked through before others get their turn on the loop.
 PARTITIONS_AT_ONCE = 2_000
@@ -63,6 +64,7 @@ class Office:
         self,
         store: MetadataStore,
         broker: int,
+        peers: Peers,
         settings: Callable[[], OfficeSettings],
         is_unclean: Callable[[Topic], bool],
         minimum: Minimum = no_minimum,
@@ -73,7 +75,7 @@ class Office:
         self._settings = settings
         self._is_unclean = is_unclean
         self._minimum = minimum
-        self._liveness = Liveness(self._report_dead)
+        self._liveness = Liveness(peers, self._report_dead)
         self._due: set[str] = set()
         self._all_due = False
         self._preferred_due = False

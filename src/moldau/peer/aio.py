@@ -1,4 +1,4 @@
-"""The asyncio face: one connection on the running loop, any number of questions under way."""
+"""Asyncio connections: each to one broker, with any number of questions under way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, cast
 
 from moldau.peer.connection import FIRST_BUFFER, LARGEST_FRAME
 from moldau.peer.dialogue import Asked, Dialogue
-from moldau.peer.errors import ConnectionLost, MalformedAnswer
+from moldau.peer.errors import ConnectionLost, ConnectionRefused, MalformedAnswer
 from moldau.wire.apis import Api
 from moldau.wire.fetch.request import FetchRequest
 from moldau.wire.fetch.response import FetchAnswer
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class AsyncConnection(asyncio.BufferedProtocol):
-    """A greeted connection to one broker; made by `connect`.
+    """A connection to one broker; made by `connect`, or by `open` to say nothing.
 
     Answers come in the order of the questions. Every answer arrives in memory of its own, so what
     it holds stays valid, until it is given back by `recycle`. When the connection breaks, all who
@@ -46,27 +46,58 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._frame_size = 0
         self._woken_at = 1
         self._filled = 0
+        self._is_greeted = False
+        self._closed = asyncio.Event()
+        # When the last answer came, or the first of the questions that wait was asked.
+        self._heard_at = 0.0
+        self._silence: asyncio.TimerHandle | None = None
 
     @classmethod
     async def connect(cls, host: str, port: int, client_id: str, timeout_s: float = 10.0) -> Self:
         """Connected and greeted; ConnectionLost when that fails or takes longer."""
+        started = asyncio.get_running_loop().time()
+        connection = await cls.open(host, port, client_id, timeout_s)
+        try:
+            async with asyncio.timeout_at(started + timeout_s):
+                await connection._greet()
+        except TimeoutError:
+            raise ConnectionLost(connection.address, "timed out") from None
+        finally:
+            if not connection._is_greeted:
+                connection.close()
+        return connection
+
+    @classmethod
+    async def open(cls, host: str, port: int, client_id: str, timeout_s: float = 10.0) -> Self:
+        """Connected, with nothing said yet. ConnectionLost when that fails or takes longer;
+        ConnectionRefused only if every address of the host refuses."""
         address = f"{host}:{port}"
-        connection: Self | None = None
+        loop = asyncio.get_running_loop()
+        problems: list[OSError] = []
         try:
             async with asyncio.timeout(timeout_s):
-                loop = asyncio.get_running_loop()
-                _, connection = await loop.create_connection(
-                    lambda: cls(address, client_id), host, port
-                )
-                while True:
-                    asked, frame = connection._dialogue.greeting()
-                    if await connection._exchange(asked, frame, connection._dialogue.greeted):
+                for *_, (each, *_) in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+                    try:
+                        _, connection = await loop.create_connection(
+                            lambda: cls(address, client_id), str(each), port
+                        )
+                    except OSError as problem:
+                        problems.append(problem)
+                    else:
                         return connection
-        except OSError as reason:
-            if connection is not None:
-                connection.close()
-            text = "timed out" if isinstance(reason, TimeoutError) else reason.strerror
-            raise ConnectionLost(address, text or str(reason)) from None
+        except TimeoutError:
+            raise ConnectionLost(address, "timed out") from None
+        except OSError as problem:
+            raise ConnectionLost(address, _reason(problem)) from None
+        if problems and all(isinstance(problem, ConnectionRefusedError) for problem in problems):
+            raise ConnectionRefused(address, _reason(problems[-1]))
+        reasons = dict.fromkeys(_reason(problem) for problem in problems)
+        raise ConnectionLost(address, ", ".join(reasons))
+
+    async def _greet(self) -> None:
+        while not self._is_greeted:
+            asked, frame = self._dialogue.greeting()
+            self._is_greeted = await self._exchange(asked, frame, self._dialogue.greeted)
 
     @property
     def is_open(self) -> bool:
@@ -75,6 +106,23 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def close(self, reason: str = "closed") -> None:
         """All who wait get ConnectionLost, with the reason."""
         self._fail(reason)
+
+    async def until_closed(self) -> None:
+        """Wait for the end of the connection, whoever ends it."""
+        await self._closed.wait()
+
+    def limit_silence(self, limit_s: Callable[[], float]) -> None:
+        """Hang up when a question waits for longer than that, and no other was answered meanwhile.
+
+        One timer for all questions, which are many.
+        """
+        loop = asyncio.get_running_loop()
+        limit = limit_s()
+        left_s = self._heard_at + limit - loop.time() if self._waiting else limit
+        if left_s > 0:
+            self._silence = loop.call_later(left_s, self.limit_silence, limit_s)
+        else:
+            self._fail(f"no answer in {limit:g} s")
 
     async def ask(self, api: Api, values: Values, at_most: int | None = None) -> Any:
         """One question and its answer, as kio's object."""
@@ -107,7 +155,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[T]:
         if self._transport is None or self._transport.is_closing():
             raise ConnectionLost(self.address, "the connection is closed")
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        if not self._waiting:
+            self._heard_at = loop.time()
         # A question whose asker went away stays in the queue: its answer still comes.
         self._waiting.append((answer, partial(understand, asked)))
         self._transport.write(frame)
@@ -164,6 +215,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _answered(self, frame: memoryview) -> None:
         answer, understand = self._waiting.popleft()
+        self._heard_at = asyncio.get_running_loop().time()
         if answer.done():
             return
         try:
@@ -183,7 +235,14 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _fail(self, reason: str) -> None:
         if self._transport is not None:
             self._transport.abort()
+        if self._silence is not None:
+            self._silence.cancel()
+        self._closed.set()
         while self._waiting:
             answer, _ = self._waiting.popleft()
             if not answer.done():
                 answer.set_exception(ConnectionLost(self.address, reason))
+
+
+def _reason(problem: OSError) -> str:
+    return problem.strerror or str(problem)

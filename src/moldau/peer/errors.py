@@ -53,6 +53,10 @@ class ConnectionLost(PeerError):
         self.reason = reason
 
 
+class ConnectionRefused(ConnectionLost):
+    """Nobody listens at `address`, or somebody in between says so: a hint of death, no proof."""
+
+
 class MalformedAnswer(ConnectionLost):
     """The peer sent bytes that are not the answer to our question; the connection is useless."""
 

@@ -23,8 +23,8 @@ from moldau.cluster.decisions.topics import Outcome
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.changes import AnyChange, BrokerJoined, ControllerElected, TopicCreated
 from moldau.cluster.state.topics import BrokerInfo
-from moldau.peer.aio import AsyncConnection
 from moldau.peer.errors import PeerError
+from moldau.peer.peers import Purpose
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import decode_response, encode_request
@@ -35,13 +35,16 @@ if TYPE_CHECKING:
 
 # How long a request looks for a controller that answers it.
 WITHIN_S = 20.0
-CONNECT_WITHIN_S = 5.0
+# How long the controller may leave requests unanswered before the connection counts as dead.
+PATIENCE_S = 30.0
 # Before the same controller is tried again.
 PAUSE_S = 0.1
 # How long a topic that the controller has created may take to be known here.
 KNOWN_WITHIN_S = 5.0
 
 NOT_HERE = b""
+
+FORWARDING = Purpose(FORWARDED_BY.removesuffix("-"))
 
 logger = logging.getLogger("moldau.broker")
 
@@ -52,17 +55,10 @@ class Forwarding:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._state = broker.state
-        self._connection: AsyncConnection | None = None
-        self._connected_to: BrokerInfo | None = None
-        self._connecting = asyncio.Lock()
         # Set with each change that somebody here may be waiting for, and then replaced.
         self._changed = asyncio.Event()
         broker.store.subscribe(self._notice)
-        broker.controller.elsewhere = self.create_topics
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        broker.controller.create_at_controller = self.create_topics
 
     async def relay(self, request: Request, handler: Handler, refuse: Refusal) -> Answer:
         """The controller's answer; `handler`'s, if this broker has become the controller."""
@@ -136,8 +132,7 @@ class Forwarding:
         self, controller: BrokerInfo, api: int, version: int, body: bytes
     ) -> bytes | None:
         """The answer of this broker; None when it is the controller no more."""
-        connection = await self._connected(controller)
-        asking = asyncio.ensure_future(connection.relay(api, version, body))
+        asking = asyncio.ensure_future(self._exchange(controller.id, api, version, body))
         try:
             while not asking.done():
                 changed = asyncio.ensure_future(self._changed.wait())
@@ -156,19 +151,10 @@ class Forwarding:
         now = self._state.brokers.get(self._state.controller_id)
         return now is not None and (now.id, now.epoch) == (broker.id, broker.epoch)
 
-    async def _connected(self, controller: BrokerInfo) -> AsyncConnection:
-        async with self._connecting:
-            connection = self._connection
-            if connection is None or not connection.is_open or self._connected_to != controller:
-                self.close()
-                connection = await AsyncConnection.connect(
-                    controller.host,
-                    controller.port,
-                    f"{FORWARDED_BY}{self._broker.id}",
-                    CONNECT_WITHIN_S,
-                )
-                self._connection, self._connected_to = connection, controller
-            return connection
+    async def _exchange(self, broker: int, api: int, version: int, body: bytes) -> bytes:
+        lane = self._broker.peers.lane(broker, FORWARDING, patience_s=lambda: PATIENCE_S)
+        connection = await lane.connection()
+        return await connection.relay(api, version, body)
 
     async def _until_known(self, names: Sequence[str]) -> None:
         try:

@@ -93,7 +93,7 @@ class Membership:
         losses = self._losses()
         await self.store.arrive(self._identity.folder_id)
         state = self.store.state
-        dead = await dead_among(info for info in state.brokers.values() if info.id != broker.id)
+        dead = await dead_among(broker.peers, state.brokers.keys() - {broker.id})
         for _ in range(_CONFLICTS):
             alive = state.brokers.keys() - dead
             changes = departed(state, broker.id, losses, alive, broker.controller.minimum_isr)

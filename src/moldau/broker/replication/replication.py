@@ -112,7 +112,7 @@ class Replication:
         )
         fetcher = self._fetchers.get((leader, number))
         if fetcher is None:
-            fetcher = Fetcher(self._broker, leader, self._throttle)
+            fetcher = Fetcher(self._broker, leader, number, self._throttle)
             self._fetchers[leader, number] = fetcher
         if self._following.get(partition) is not fetcher:
             self._unfollow(partition)

@@ -26,7 +26,8 @@ from moldau.broker.replication.follower.followed import Followed, Next
 from moldau.broker.replication.follower.throttle import Throttle
 from moldau.log.errors import StorageError
 from moldau.peer.aio import AsyncConnection
-from moldau.peer.errors import ConnectionLost, PeerError, Refused
+from moldau.peer.errors import PeerError, Refused
+from moldau.peer.peers import Purpose
 from moldau.wire.errors import Error
 from moldau.wire.fetch.request import FetchPartition, FetchRequest
 from moldau.wire.fetch.response import FetchAnswer
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("moldau.replication")
 
-_CONNECT_S = 5.0
+REPLICATION = Purpose("replica")
 # How long beyond its own waiting time an answer may take before the connection counts as dead.
 _PATIENCE_S = 5.0
 # After so many bytes the loop serves others before the rest of an answer is appended.
@@ -55,18 +56,17 @@ _SESSION_LOST = frozenset(
 class Fetcher:
     """Follows one leader for some of its partitions, until `stop`. Event loop only."""
 
-    def __init__(self, broker: Broker, leader: int, throttle: Throttle) -> None:
+    def __init__(self, broker: Broker, leader: int, number: int, throttle: Throttle) -> None:
         self._broker = broker
         self._leader = leader
         self._throttle = throttle
         self._followed: dict[TopicIdPartition, Followed] = {}
         self._session = FetcherSession(self._wanted)
+        self._lane = broker.peers.lane(leader, REPLICATION, number, self._patience_s)
         self._connection: AsyncConnection | None = None
         # Questions that wait for their answers, with their numbers, which only go up.
         self._under_way: deque[tuple[int, asyncio.Future[FetchAnswer]]] = deque()
         self._questions = 0
-        self._heard_at = 0.0
-        self._patience: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._will_ask = False
         self._is_down = False
@@ -98,14 +98,6 @@ class Fetcher:
 
     def leader_changed(self) -> None:
         """The leader registered, perhaps elsewhere, or is gone."""
-        info = self._broker.state.brokers.get(self._leader)
-        connection = self._connection
-        if (
-            info is not None
-            and connection is not None
-            and connection.address != f"{info.host}:{info.port}"
-        ):
-            connection.close()
         self._changed.set()
 
     async def stop(self) -> None:
@@ -139,47 +131,28 @@ class Fetcher:
         while not self._followed or self._own_epoch() is None:
             self._changed.clear()
             await self._changed.wait()
-        info = self._broker.state.brokers.get(self._leader)
-        if info is None:
-            raise ConnectionLost(f"broker {self._leader}", "it is not registered")
-        client_id = f"replica-{self._broker.id}"
-        connection = await AsyncConnection.connect(info.host, info.port, client_id, _CONNECT_S)
-        self._connection = connection
+        self._connection = connection = await self._lane.connection()
         if self._is_down:
             self._is_down = False
             logger.info("copying from broker %d again", self._leader)
-        self._heard_at = self._broker.loop.time()
-        self._be_patient()
         while self._followed:
             if not self._under_way:
                 own_epoch = self._own_epoch()
                 if own_epoch is None:
                     return
-                self._heard_at = self._broker.loop.time()
                 self._ask(connection, own_epoch)
             question, answer = self._under_way[0]
             fetched = await answer
-            self._heard_at = self._broker.loop.time()
             self._under_way.popleft()
             await self._take(connection, question, fetched)
 
-    def _be_patient(self) -> None:
-        """Hangs up on a leader that does not answer. One timer for all rounds, which are many."""
-        limit_s = self._broker.settings.replica_fetch_wait_max_ms / 1000 + _PATIENCE_S
-        left_s = self._heard_at + limit_s - self._broker.loop.time()
-        if left_s > 0:
-            self._patience = self._broker.loop.call_later(left_s, self._be_patient)
-        elif self._connection is not None:
-            self._connection.close(f"no answer in {limit_s:g} s")
+    def _patience_s(self) -> float:
+        return self._broker.settings.replica_fetch_wait_max_ms / 1000 + _PATIENCE_S
 
     def _hang_up(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
         self._expect_nothing()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection = None
+        self._lane.close()
 
     def _expect_nothing(self) -> None:
         """There is no session any more: what is under way of it counts for nothing."""
