@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import resource
 import signal
-import socket
 import sys
 import time
 from collections.abc import Coroutine
@@ -28,7 +26,10 @@ from moldau.broker.membership.departures import Departures
 from moldau.broker.membership.membership import Membership
 from moldau.broker.net.connection import Connection
 from moldau.broker.net.hangups import Hangups
+from moldau.broker.net.listener import Listener
 from moldau.broker.net.request_memory import RequestMemory
+from moldau.broker.net.socket_output import SocketOutput
+from moldau.broker.net.transport_output import TransportOutput
 from moldau.broker.net.turns import Turns
 from moldau.broker.partitions.flusher import Flusher
 from moldau.broker.partitions.partition import Partition
@@ -59,8 +60,6 @@ logger = logging.getLogger("moldau.broker")
 # Descriptors that are neither segment files nor connections.
 _SPARE_FILES = 32
 _SWITCH_S = 0.0005
-# Connections that may wait to be taken.
-_BACKLOG = 1024
 
 
 class Broker:
@@ -92,8 +91,9 @@ class Broker:
         self.refused_writes = RefusedWrites()
         self._dirty: list[Partition] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
         self.host, self.port = settings.listen
+        output = SocketOutput if settings.socket_sendfile_enable else TransportOutput
+        self._listener = Listener(self.host, self.port, output)
 
     async def start(self) -> None:
         """Opens the data folder, takes up its partitions, and serves."""
@@ -143,8 +143,7 @@ class Broker:
         self.replication.start()
         self.controller.start()
         self.stalls.start()
-        assert self._server is not None
-        await self._server.start_serving()
+        await self._listener.serve()
 
     async def _listen(self) -> None:
         """Takes the address, but lets whoever connects wait until there is a broker to talk to.
@@ -153,13 +152,9 @@ class Broker:
         it knows of a cluster that it is no part of, perhaps of one without any broker: who believes
         that has nobody left to ask.
         """
-        self._server = await self.loop.create_server(
-            lambda: Connection(self), self.host, self.port, backlog=_BACKLOG, start_serving=False
-        )
-        for each in self._server.sockets:
-            with socket.socket(fileno=os.dup(each.fileno())) as own:
-                own.listen(_BACKLOG)
-        self.port = self._server.sockets[0].getsockname()[1]
+        listener = self._listener
+        await listener.bind(self.loop, lambda: Connection(self, listener))
+        self.port = listener.port
 
     async def _settle_the_past(self) -> None:
         """Makes known what an earlier life of this broker leaves behind."""
@@ -175,9 +170,9 @@ class Broker:
 
     async def stop(self) -> None:
         """Answers what is under way, writes everything down and marks a clean stop."""
-        if self._server is not None:
+        if self._listener.is_bound:
             await self.membership.leave()
-            self._server.close()
+            self._listener.close()
             self.groups.stop()
             await self.controller.stop()
             await self._drain()

@@ -69,6 +69,11 @@ class BrokerSettings:
         " finds none left is read from later; one request of any size always fits.",
         minimum=1 << 20,
     )
+    socket_sendfile_enable: bool = setting(
+        "socket.sendfile.enable",
+        True,
+        "Whether the kernel sends records from their files; if not, the broker copies them.",
+    )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms",
         600_000,

@@ -419,10 +419,10 @@ def test_what_is_loaded_for_a_request_is_loaded_aside_and_answers_keep_their_ord
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[BrokerProcess]:
+def process(tmp_path: Path, sendfile: str) -> Iterator[BrokerProcess]:
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("memory is read from /proc")
-    with BrokerProcess(tmp_path / "data") as process:
+    with BrokerProcess(tmp_path / "data", [f"socket.sendfile.enable={sendfile}"]) as process:
         yield process
 
 

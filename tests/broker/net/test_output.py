@@ -1,5 +1,5 @@
 """The send queue of a connection: bytes and slices of files in order, over a socket that is full,
-cold, or gone."""
+cold, or gone. In every form that it has."""
 
 from __future__ import annotations
 
@@ -8,31 +8,54 @@ import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moldau.broker.net import output
-from moldau.broker.net.output import Output
+from moldau.broker.net import output, page_cache, transport_output
+from moldau.broker.net.output import OutputForm
+from moldau.broker.net.socket_output import SocketOutput
+from moldau.broker.net.transport_output import TransportOutput
 from moldau.log.files.open_files import OpenFile, Slice
 
 CONTENT = bytes(range(256)) * 4096
 
+Work = Callable[["Wire"], Awaitable[None]]
+Run = Callable[[Work], None]
 
-class Wire:
+
+class Wire(asyncio.Protocol):
     """An Output on one end of a socket pair, and what its callbacks were told."""
 
-    def __init__(self) -> None:
-        own, self.peer = socket.socketpair()
-        for end in (own, self.peer):
-            end.setblocking(False)
+    def __init__(self, form: OutputForm, peer: socket.socket) -> None:
+        self._form = form
+        self.peer = peer
         self.drained = 0
-        self.failures: list[OSError] = []
+        self.failures: list[Exception] = []
         self.loop = asyncio.get_running_loop()
-        self.output = Output(self.loop, own, self._on_drained, self.failures.append)
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.output = self._form(self.loop, transport, self._on_drained, self.failures.append)
+
+    def pause_writing(self) -> None:
+        self.output.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.output.resume_writing()
+
+    def eof_received(self) -> bool:
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.output.close()
+        if self._form is TransportOutput:
+            self.failures.append(exc or ConnectionResetError())
 
     def _on_drained(self) -> None:
         self.drained += 1
@@ -53,17 +76,33 @@ class Wire:
                 await asyncio.sleep(0.001)
 
 
-def on_loop(work: Callable[[Wire], Awaitable[None]]) -> None:
-    async def run() -> None:
-        wire = Wire()
+FORMS = [
+    pytest.param((SocketOutput, uvloop.new_event_loop), id="socket"),
+    pytest.param((TransportOutput, uvloop.new_event_loop), id="transport"),
+    pytest.param((TransportOutput, asyncio.SelectorEventLoop), id="transport-of-asyncio"),
+]
+
+
+def run(form: OutputForm, loop_factory: Callable[[], Any], work: Work) -> None:
+    async def connect_and_work() -> None:
+        own, peer = socket.socketpair()
+        peer.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, wire = await loop.create_unix_connection(lambda: Wire(form, peer), sock=own)
         try:
             await work(wire)
         finally:
             wire.output.close()
+            wire.transport.abort()
             wire.peer.close()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(connect_and_work())
+
+
+@pytest.fixture(params=FORMS)
+def on_loop(request: pytest.FixtureRequest) -> Run:
+    return partial(run, *request.param)
 
 
 def opened(tmp_path: Path) -> OpenFile:
@@ -72,7 +111,7 @@ def opened(tmp_path: Path) -> OpenFile:
     return OpenFile(os.open(path, os.O_RDWR))
 
 
-def test_bytes_and_slices_leave_in_order(tmp_path: Path) -> None:
+def test_bytes_and_slices_leave_in_order(on_loop: Run, tmp_path: Path) -> None:
     file = opened(tmp_path)
 
     async def work(wire: Wire) -> None:
@@ -88,7 +127,7 @@ def test_bytes_and_slices_leave_in_order(tmp_path: Path) -> None:
     on_loop(work)
 
 
-def test_nothing_leaves_before_flush(tmp_path: Path) -> None:
+def test_nothing_leaves_before_flush(on_loop: Run, tmp_path: Path) -> None:
     async def work(wire: Wire) -> None:
         wire.output.put(b"later")
         await asyncio.sleep(0)
@@ -102,7 +141,7 @@ def test_nothing_leaves_before_flush(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_slice", [False, True])
 def test_a_full_socket_is_waited_for_and_the_end_of_the_wait_is_told(
-    tmp_path: Path, is_slice: bool
+    on_loop: Run, tmp_path: Path, is_slice: bool
 ) -> None:
     file = opened(tmp_path)
 
@@ -123,7 +162,7 @@ def test_a_full_socket_is_waited_for_and_the_end_of_the_wait_is_told(
     on_loop(work)
 
 
-def test_a_peer_that_has_gone_is_told_once(tmp_path: Path) -> None:
+def test_a_peer_that_has_gone_is_told_once(on_loop: Run, tmp_path: Path) -> None:
     file = opened(tmp_path)
 
     async def work(wire: Wire) -> None:
@@ -131,13 +170,14 @@ def test_a_peer_that_has_gone_is_told_once(tmp_path: Path) -> None:
         for part in (b"x", Slice(file, 0, 100)):
             wire.output.put(part)
             wire.output.flush()
+        await wire.until(lambda: wire.failures)
         assert len(wire.failures) == 1
         assert wire.drained == 0
 
     on_loop(work)
 
 
-def test_a_peer_that_goes_while_the_socket_is_full_is_told(tmp_path: Path) -> None:
+def test_a_peer_that_goes_while_the_socket_is_full_is_told(on_loop: Run, tmp_path: Path) -> None:
     file = opened(tmp_path)
 
     async def work(wire: Wire) -> None:
@@ -153,18 +193,18 @@ def test_a_peer_that_goes_while_the_socket_is_full_is_told(tmp_path: Path) -> No
 
 
 def test_a_cold_slice_is_read_by_a_thread_and_keeps_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_loop: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = opened(tmp_path)
     threads = []
-    warm = output._warm
+    warm = page_cache.warm
 
     def note(piece: Slice) -> None:
         threads.append(threading.current_thread())
         warm(piece)
 
-    monkeypatch.setattr(output, "_warm", note)
-    monkeypatch.setattr(output, "_is_warm", lambda *place: False)
+    monkeypatch.setattr(output, "warm", note)
+    monkeypatch.setattr(output, "is_warm", lambda *place: False)
 
     async def work(wire: Wire) -> None:
         for part in (b"before", Slice(file, 0, 300_000), b"between", Slice(file, 5, 10), b"after"):
@@ -181,12 +221,12 @@ def test_a_cold_slice_is_read_by_a_thread_and_keeps_its_place(
 
 
 def test_an_output_may_be_closed_while_a_thread_reads_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_loop: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = opened(tmp_path)
     may_read = threading.Event()
-    monkeypatch.setattr(output, "_warm", lambda piece: may_read.wait(10))
-    monkeypatch.setattr(output, "_is_warm", lambda *place: False)
+    monkeypatch.setattr(output, "warm", lambda piece: may_read.wait(10))
+    monkeypatch.setattr(output, "is_warm", lambda *place: False)
 
     async def work(wire: Wire) -> None:
         wire.output.put(Slice(file, 0, 100))
@@ -200,14 +240,16 @@ def test_an_output_may_be_closed_while_a_thread_reads_for_it(
     on_loop(work)
 
 
-def test_a_read_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_fails_is_told(
+    on_loop: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = opened(tmp_path)
 
     def fail(piece: Slice) -> None:
         raise OSError("input/output error")
 
-    monkeypatch.setattr(output, "_warm", fail)
-    monkeypatch.setattr(output, "_is_warm", lambda *place: False)
+    monkeypatch.setattr(output, "warm", fail)
+    monkeypatch.setattr(output, "is_warm", lambda *place: False)
 
     async def work(wire: Wire) -> None:
         wire.output.put(Slice(file, 0, 100))
@@ -217,7 +259,7 @@ def test_a_read_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     on_loop(work)
 
 
-def test_a_file_that_is_shorter_than_promised_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_shorter_than_promised_is_told(on_loop: Run, tmp_path: Path) -> None:
     file = opened(tmp_path)
     os.ftruncate(file.fd, 50)
 
@@ -229,7 +271,7 @@ def test_a_file_that_is_shorter_than_promised_is_told(tmp_path: Path) -> None:
     on_loop(work)
 
 
-def test_close_lets_go_of_files_and_may_come_twice(tmp_path: Path) -> None:
+def test_close_lets_go_of_files_and_may_come_twice(on_loop: Run, tmp_path: Path) -> None:
     file = opened(tmp_path)
     fd = file.fd
 
@@ -250,15 +292,106 @@ def test_close_lets_go_of_files_and_may_come_twice(tmp_path: Path) -> None:
     on_loop(work)
 
 
+# The transport's form
+
+
+@pytest.fixture
+def on_transport() -> Run:
+    return partial(run, TransportOutput, uvloop.new_event_loop)
+
+
+def test_a_transport_is_given_no_more_of_a_file_than_a_piece_ahead_of_its_peer(
+    on_transport: Run, tmp_path: Path
+) -> None:
+    file = opened(tmp_path)
+    os.ftruncate(file.fd, 1 << 30)
+
+    async def work(wire: Wire) -> None:
+        wire.output.put(Slice(file, 0, 1 << 30))
+        wire.output.flush()
+        for _ in range(100):
+            assert wire.output.backed_up
+            assert wire.transport.get_write_buffer_size() <= transport_output._PIECE
+            await wire.receive(100_000)
+
+    on_transport(work)
+
+
+def test_a_transport_lets_others_have_their_turn_within_a_slice(
+    on_transport: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_output, "_MOST_AT_ONCE", 1000)
+    monkeypatch.setattr(transport_output, "_PIECE", 1000)
+    file = opened(tmp_path)
+
+    async def work(wire: Wire) -> None:
+        wire.output.put(Slice(file, 0, 3500))
+        wire.output.flush()
+        assert wire.peer.recv(1 << 20) == CONTENT[:1000]
+        assert wire.output.backed_up
+        wire.output.put(b"last")
+        wire.output.flush()
+        assert await wire.receive(2504) == CONTENT[1000:3500] + b"last"
+        assert wire.drained == 1
+        wire.output.put(Slice(file, 0, 3500))
+        wire.output.flush()
+        # Its next turn comes when there is nothing left to send.
+        wire.output.close()
+        await asyncio.sleep(0.01)
+        assert wire.peer.recv(1 << 20) == CONTENT[:1000]
+        assert wire.drained == 1
+
+    on_transport(work)
+
+
+def test_a_transport_that_is_full_when_a_thread_has_read_is_waited_for(
+    on_transport: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(tmp_path)
+    may_read = threading.Event()
+    has_read = threading.Event()
+
+    def read(piece: Slice) -> None:
+        may_read.wait(10)
+        has_read.set()
+
+    monkeypatch.setattr(output, "warm", read)
+    monkeypatch.setattr(output, "is_warm", lambda *place: False)
+
+    async def work(wire: Wire) -> None:
+        wire.output.put(Slice(file, 0, 100))
+        wire.output.put(b"end")
+        wire.output.flush()
+        wire.output.pause_writing()
+        may_read.set()
+        await wire.until(has_read.is_set)
+        await asyncio.sleep(0.01)
+        with pytest.raises(BlockingIOError):
+            wire.peer.recv(1)
+        assert wire.output.backed_up
+        assert wire.drained == 0
+        wire.output.resume_writing()
+        assert await wire.receive(103) == CONTENT[:100] + b"end"
+        assert wire.drained == 1
+        # Nobody waits any more: another word from the transport changes nothing.
+        wire.output.resume_writing()
+        assert wire.drained == 1
+
+    on_transport(work)
+
+
+# All forms
+
+
 def test_what_the_page_cache_holds_is_warm(tmp_path: Path) -> None:
     file = opened(tmp_path)
-    assert output._is_warm(file.fd, 0, len(CONTENT))
-    output._warm(Slice(file, 0, len(CONTENT)))
+    assert page_cache.is_warm(file.fd, 0, len(CONTENT))
+    page_cache.warm(Slice(file, 0, len(CONTENT)))
     # Beyond the end there is nothing to read, and nothing to wait for.
-    output._warm(Slice(file, len(CONTENT), 100))
+    page_cache.warm(Slice(file, len(CONTENT), 100))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     parts=st.lists(
         st.one_of(
@@ -271,7 +404,7 @@ def test_what_the_page_cache_holds_is_warm(tmp_path: Path) -> None:
     flush_each=st.booleans(),
 )
 def test_whatever_is_put_arrives_as_it_was_put(
-    tmp_path: Path, parts: list[bytes | tuple[int, int]], flush_each: bool
+    on_loop: Run, tmp_path: Path, parts: list[bytes | tuple[int, int]], flush_each: bool
 ) -> None:
     file = opened(tmp_path)
 

@@ -29,7 +29,8 @@ from moldau.broker.api.dispatch import encoded
 from moldau.broker.api.records import fetch, produce
 from moldau.broker.api.registry import Answer
 from moldau.broker.net.input import BUSY, Input
-from moldau.broker.net.output import Output, own_socket
+from moldau.broker.net.output import Output
+from moldau.broker.net.pacing import send_unpaced_at_home
 from moldau.broker.net.responses import LongPoll, Response
 from moldau.broker.net.turns import SLICE_S
 from moldau.broker.partitions.record_checks import CheckedProduce, begin_checks, look_into_records
@@ -39,6 +40,7 @@ from moldau.wire.headers import RequestHeader, read_request_header
 from moldau.wire.primitives import INT32, Endpoint, MalformedRequest
 
 if TYPE_CHECKING:
+    from moldau.broker.net.listener import Listener
     from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.broker")
@@ -64,13 +66,14 @@ class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
     __slots__ = (
-        "_aside", "_blocked", "_broker", "_closing", "_held", "_lease", "_loop", "_output",
-        "_responses", "_stalls", "_transport", "_unsent", "active_at", "checked", "client_id",
-        "input", "local", "peer", "receiving_since", "staged",
+        "_aside", "_blocked", "_broker", "_closing", "_held", "_lease", "_listener", "_loop",
+        "_output", "_responses", "_stalls", "_transport", "_unsent", "active_at", "checked",
+        "client_id", "input", "local", "peer", "receiving_since", "staged",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, listener: Listener) -> None:
         self._broker = broker
+        self._listener = listener
         self._loop = broker.loop
         self._lease = broker.store.lease
         self._stalls = broker.stalls
@@ -94,16 +97,18 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
         try:
-            own = own_socket(transport)
+            self._output: Output = self._listener.output(
+                self._loop, transport, self._drained, self._send_failed
+            )
         except OSError as reason:
             logger.warning("refusing a connection: %s", reason)
             transport.set_protocol(asyncio.Protocol())
             transport.close()
             return
-        self.local = own.getsockname()[:2]
+        self.local = transport.get_extra_info("sockname")[:2]
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        self._output = Output(self._loop, own, self._drained, self._send_failed)
+        send_unpaced_at_home(transport)
         if not self._broker.register(self):
             self.close("there are as many connections as max.connections or the system allow")
 
@@ -124,6 +129,12 @@ class Connection(asyncio.BufferedProtocol):
         elif received.needed > BUSY:
             # Its pages are new, which takes the kernel long: one receive is enough for a turn.
             self._await_turn()
+
+    def pause_writing(self) -> None:
+        self._output.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._output.resume_writing()
 
     def eof_received(self) -> bool:
         # A client may close its sending half and still read the answers to what it sent. Whether
@@ -173,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
         self._settle()
         self._output.flush()
         if self._closing and self.is_drained:
-            self._transport.abort()
+            self._transport.close()
 
     def fenced(self) -> None:
         """This broker leads no more: an answer that waits for its turn may say that it does."""
@@ -235,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
         self.release_long_polls()
         self._closing = True
         if self.is_drained:
-            self._transport.abort()
+            self._transport.close()
 
     def release_long_polls(self) -> None:
         """Answers what is only waiting for news."""
@@ -404,7 +415,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = 0
         if self._closing:
             if self.is_drained:
-                self._transport.abort()
+                self._transport.close()
             return
         if self._blocked & _BACKED_UP and self._held <= _MOST_HELD:
             self._unblock(_BACKED_UP)
