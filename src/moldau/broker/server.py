@@ -35,19 +35,22 @@ from moldau.broker.partitions.flusher import Flusher
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.refused_writes import RefusedWrites
 from moldau.broker.partitions.repairs import Repairs
-from moldau.broker.partitions.replicas import Replicas
+from moldau.broker.partitions.replicas import Owner, Replicas
 from moldau.broker.replication.replication import Replication
 from moldau.broker.settings import BrokerSettings
 from moldau.broker.upkeep.stalls import Stalls
 from moldau.broker.upkeep.start_progress import StartProgress
 from moldau.broker.upkeep.upkeep import Upkeep
 from moldau.cluster.controller import Controller
+from moldau.cluster.decisions.assignment import NewTopic
+from moldau.cluster.errors import ClusterError
 from moldau.cluster.peers import peers_in
 from moldau.cluster.state.changes import (
     AnyChange,
     DeletionsSettled,
     LeadersRestarted,
 )
+from moldau.cluster.state.internal_topics import CONSUMER_OFFSETS
 from moldau.cluster.state.topics import BrokerInfo, Topic
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
@@ -104,6 +107,8 @@ class Broker:
         self.turns = Turns(self.loop)
         self._flusher = Flusher(self.loop)
         self.groups = GroupCoordinator(self)
+        # Coordinators by the internal topic that each of them owns.
+        self.owners: dict[str, Owner] = {CONSUMER_OFFSETS.name: self.groups}
         self.replication = Replication(self)
         self.repairs = Repairs(self)
         registry.load()
@@ -273,6 +278,12 @@ class Broker:
         self.request_memory.forget(connection)
 
     # -- the cluster's changes
+
+    async def ensure_topic(self, topic: NewTopic) -> ClusterError | None:
+        """Creates a topic unless it exists; done when this broker holds its part of it."""
+        (outcome,) = await self.controller.ensure_topics([topic])
+        await self.replicas.caught_up()
+        return outcome if isinstance(outcome, ClusterError) else None
 
     def new_partition(self, topic: Topic, index: int, log: Log) -> Partition:
         lag_s = self.settings.replica_lag_time_max_ms / 1000

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from moldau.broker.coordination.deadlines import Deadlines
-from moldau.broker.coordination.groups.classic.group import NEVER
+from moldau.broker.coordination.deadlines import NEVER, Deadlines
 
 
 class Timer:

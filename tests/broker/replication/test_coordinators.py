@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.coordination.groups import coordinator
-from moldau.broker.coordination.groups.topic import OFFSETS_TOPIC
+from moldau.broker.coordination import shards as shards_module
 from moldau.broker.coordination.loading import load
+from moldau.broker.server import Broker as Server
+from moldau.cluster.state.internal_topics import CONSUMER_OFFSETS
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.replication.brokers import Brokers, until
 from tests.broker.replication.conftest import Tell
+
+OFFSETS_TOPIC = CONSUMER_OFFSETS.name
 
 
 async def commit(cluster: Brokers, number: int, offset: int) -> Error:
@@ -41,6 +44,10 @@ async def commit(cluster: Brokers, number: int, offset: int) -> Error:
     return Error(answer.topics[0].partitions[0].error_code)
 
 
+def is_loaded(server: Server) -> bool:
+    return not isinstance(server.groups.shards.find("g"), Error)
+
+
 async def committed(cluster: Brokers, number: int) -> tuple[Error, int]:
     connection = await cluster.connection(number, "reader")
     answer: Any = await connection.ask(
@@ -66,23 +73,21 @@ def test_a_group_goes_on_at_the_new_leader_of_its_partition(
 
         may_load = asyncio.Event()
 
-        async def slow_load(log: Any) -> Any:
+        async def slow_load(*what: Any) -> None:
             await may_load.wait()
-            async for each in load(log):
-                yield each
+            await load(*what)
 
-        monkeypatch.setattr(coordinator, "load", slow_load)
+        monkeypatch.setattr(shards_module, "load", slow_load)
         await cluster.lead(OFFSETS_TOPIC, 1, (0, 1))
         assert await committed(cluster, 0) == (Error.NOT_COORDINATOR, -1)
         assert await committed(cluster, 1) == (Error.COORDINATOR_LOAD_IN_PROGRESS, -1)
         assert await commit(cluster, 1, 7) == Error.COORDINATOR_LOAD_IN_PROGRESS
         may_load.set()
-        shards = cluster[1].groups._shards
-        await until(lambda: shards[0].is_loaded, "the groups are read back")
+        await until(lambda: is_loaded(cluster[1]), "the groups are read back")
         assert await committed(cluster, 1) == (Error.NONE, 5)
         assert await commit(cluster, 1, 8) == Error.NONE
         await cluster.lead(OFFSETS_TOPIC, 0, (0, 1))
-        await until(lambda: cluster[0].groups._shards[0].is_loaded, "and back again")
+        await until(lambda: is_loaded(cluster[0]), "and back again")
         assert await committed(cluster, 0) == (Error.NONE, 8)
 
     tell(story)
@@ -106,7 +111,7 @@ def test_a_commit_counts_when_all_in_sync_have_it_and_fails_with_its_leader(tell
         await until(lambda: partition.waiters, "the commit waits")
         await cluster.lead(OFFSETS_TOPIC, 1, (0, 1))
         assert await waiting == Error.NOT_COORDINATOR
-        await until(lambda: cluster[1].groups._shards[0].is_loaded, "the groups are read back")
+        await until(lambda: is_loaded(cluster[1]), "the groups are read back")
         # What the old leader alone had is gone there too.
         assert await committed(cluster, 1) == (Error.NONE, 2)
         await cluster.until_same(OFFSETS_TOPIC, 0, 1)

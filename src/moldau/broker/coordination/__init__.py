@@ -1,1 +1,3 @@
-"""Coordinators: each a shard of an internal compacted topic, loaded on leadership, journalled."""
+"""Coordinators: what each keeps is a shard per partition of an internal topic, which it reads back
+when it comes to lead the partition and writes to through a journal. What is in the records is up to
+the coordinator: groups so far."""

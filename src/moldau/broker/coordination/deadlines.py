@@ -1,4 +1,4 @@
-"""Groups and when they want to be looked at."""
+"""Deadlines: what has to be looked at, and when."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-from moldau.broker.coordination.groups.classic.group import NEVER
-
+NEVER = 1 << 62
 # A timer that comes this late means that the loop stood still, and the heartbeats with it.
 _STALL_MS = 1_000
 

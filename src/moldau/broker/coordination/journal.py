@@ -1,4 +1,4 @@
-"""Writing records to one partition of `__consumer_offsets`, and knowing when they are safe."""
+"""Journals: write records to one partition of an internal topic, and know when they are safe."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from moldau.broker.coordination.records import KeyValue
 from moldau.broker.partitions.partition import Partition
 from moldau.log.errors import LogError
 from moldau.records.batch import HEADER_SIZE, BatchError, BatchTooLarge
 from moldau.records.record import Record, build_batch
 from moldau.wire.errors import Error
 
-logger = logging.getLogger("moldau.groups")
+logger = logging.getLogger("moldau.coordination")
 
-# Key and value; no value is a tombstone.
-KeyValue = tuple[bytes, bytes | None]
 Done = Callable[[Error], None]
 
 # What a record takes besides its key and value, at most.
@@ -35,20 +34,24 @@ class _Pending:
 
 
 class Journal:
-    """Appends to one partition as its leader. Event loop only.
+    """Appends to one partition as its leader, in one leader epoch. Event loop only.
 
     Writes take effect in their order, each once every in-sync replica has it: then `apply` is
     called, and `done` with no error. `done` gets the error when that takes longer than the timeout;
     the write may still come to pass then, and is applied if it does. On a broker alone all of this
     has happened when `write` returns.
+
+    Once another broker leads, or this one in another epoch, every write fails with NOT_COORDINATOR,
+    those that wait included: what they wrote may be cut off, and others read the log by now.
     """
 
-    __slots__ = ("_loop", "_pending", "_timeout_s", "partition")
+    __slots__ = ("_loop", "_pending", "_timeout_s", "leader_epoch", "partition")
 
     def __init__(
         self, partition: Partition, loop: asyncio.AbstractEventLoop, timeout_s: float
     ) -> None:
         self.partition = partition
+        self.leader_epoch = partition.leader_epoch
         self._loop = loop
         self._timeout_s = timeout_s
         self._pending: deque[_Pending] = deque()
@@ -56,7 +59,7 @@ class Journal:
     def write(
         self, records: Sequence[KeyValue], now_ms: int, apply: Callable[[], None], done: Done
     ) -> None:
-        """Appends the records and writes them out at once."""
+        """Append the records and write them out at once."""
         partition = self.partition
         if not records:
             apply()
@@ -82,31 +85,36 @@ class Journal:
     def notify(self) -> None:
         """The high watermark moved, or the partition changed hands."""
         pending = self._pending
+        if not self._leads:
+            self.close()
         while pending and self.partition.log.high_watermark >= pending[0].needed:
             first = pending.popleft()
             first.apply()
             self._finish(first, Error.NONE)
-        if pending and not self.partition.is_leader:
-            self.close()
         if not pending:
             self.partition.unwait(self)
 
     def close(self) -> None:
-        """Another broker leads, or this one stops: whoever waits must ask there."""
+        """Fail what waits: another broker leads, or this one stops."""
         while self._pending:
             self._finish(self._pending.popleft(), Error.NOT_COORDINATOR)
         self.partition.unwait(self)
 
+    @property
+    def _leads(self) -> bool:
+        partition = self.partition
+        return partition.is_leader and partition.leader_epoch == self.leader_epoch
+
     def _append(self, records: Sequence[KeyValue], now_ms: int) -> Error:
         partition = self.partition
         log = partition.log
-        if not partition.is_leader:
+        if not self._leads:
             return Error.NOT_COORDINATOR
         if len(partition.isr) < partition.min_isr:
             return Error.COORDINATOR_NOT_AVAILABLE
         try:
             for batch in _batches(records, log.config.max_message_bytes, now_ms):
-                log.append(memoryview(batch), partition.leader_epoch, now_ms, from_client=False)
+                log.append(memoryview(batch), self.leader_epoch, now_ms, from_client=False)
         except BatchTooLarge as problem:
             logger.warning("a record is too large for %s: %s", partition.topic, problem)
             error = Error.UNKNOWN_SERVER_ERROR
@@ -134,8 +142,22 @@ class Journal:
             done(error)
 
 
+def settler(answer: asyncio.Future[Error]) -> Done:
+    """Make a `done` that settles a future, unless whoever waited for it is gone."""
+
+    def settle(error: Error) -> None:
+        if not answer.done():
+            answer.set_result(error)
+
+    return settle
+
+
+def nothing() -> None:
+    """Apply nothing: the record is all there is to it."""
+
+
 def _batches(records: Sequence[KeyValue], max_bytes: int, now_ms: int) -> Iterator[bytearray]:
-    """The records in as few batches as the topic's limit allows."""
+    """Pack the records into as few batches as the topic's limit allows."""
     chunk: list[Record] = []
     size = HEADER_SIZE
     for key, value in records:

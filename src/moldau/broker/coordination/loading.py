@@ -1,53 +1,43 @@
-"""Reading `__consumer_offsets` back."""
+"""Loading: reading back what a log of an internal topic says."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 
-from moldau.broker.coordination.groups.records import (
-    CommittedOffset,
-    GroupKey,
-    GroupMetadata,
-    InvalidGroupRecord,
-    OffsetKey,
-    read_group,
-    read_key,
-    read_offset,
-)
+from moldau.broker.coordination.records import InvalidRecord
 from moldau.log.log import Log
 from moldau.records.batch import BatchError, BatchHeader, batches
 from moldau.records.record import records_of
 
-logger = logging.getLogger("moldau.groups")
+logger = logging.getLogger("moldau.coordination")
 
 # How much is read and decoded before the loop serves others again: some milliseconds' worth.
 _CHUNK = 64 << 10
 _RECORDS_AT_A_TIME = 1_000
 
-Loaded = tuple[OffsetKey, CommittedOffset] | tuple[GroupKey, GroupMetadata]
 
+async def load(log: Log, take: Callable[[bytes, bytes], None]) -> None:
+    """Give `take` what the log says now: the last value of every key that was not deleted.
 
-async def load(log: Log) -> AsyncIterator[Loaded]:
-    """What the log says now: the last value of every key that was not deleted.
-
-    Groups and offsets come in the order in which they were first written. What cannot be understood
-    is left out and complained about: one bad record must not take the other groups with it.
+    Keys come in the order in which they were first written. A record that `take` finds invalid is
+    left out and complained about: one bad record must not take the others with it.
     """
     latest = await _latest(log)
     for count, (key, value) in enumerate(latest.items(), 1):
         if value is not None:
-            loaded = _decode(key, value, log)
-            if loaded is not None:
-                yield loaded
+            try:
+                take(key, value)
+            except InvalidRecord as problem:
+                logger.error("%s-%d: a record is skipped: %s", log.topic, log.partition, problem)
         if count % _RECORDS_AT_A_TIME == 0:
             await asyncio.sleep(0)
 
 
 async def _latest(log: Log) -> dict[bytes, bytes | None]:
-    """The last value of each key; most values are outdated and never decoded."""
+    """Find the last value of each key; most values are outdated and never decoded."""
     latest: dict[bytes, bytes | None] = {}
     offset, end = log.log_start, log.log_end
     while offset < end:
@@ -74,15 +64,3 @@ def _collect(
             "%s-%d: the batch at offset %d is skipped: %s",
             log.topic, log.partition, header.base_offset, problem,
         )  # fmt: skip
-
-
-def _decode(key: bytes, value: bytes, log: Log) -> Loaded | None:
-    try:
-        what = read_key(key)
-        if isinstance(what, OffsetKey):
-            return what, read_offset(value)
-        if isinstance(what, GroupKey):
-            return what, read_group(value)
-    except InvalidGroupRecord as problem:
-        logger.error("%s-%d: a record is skipped: %s", log.topic, log.partition, problem)
-    return None

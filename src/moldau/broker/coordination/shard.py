@@ -1,76 +1,43 @@
-"""The groups whose records lie in one partition of `__consumer_offsets` that this broker leads."""
+"""Shards: what a coordinator keeps of one partition of its topic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
-from moldau.broker.coordination.groups.classic.group import NEVER, ClassicGroup
-from moldau.broker.coordination.groups.offsets import Offsets
-from moldau.broker.coordination.groups.records import (
-    CommittedOffset,
-    GroupKey,
-    GroupMetadata,
-    OffsetKey,
-)
 from moldau.broker.coordination.journal import Journal
 
 
-class HeldGroup:
-    """A group with all that is known of it.
+class State(Protocol):
+    """What a shard holds, for example groups: it knows its records and what they mean.
 
-    `emptied_at` is when it lost its last member, by the wall clock, or None where it never had one;
-    `is_stored` whether its metadata was ever written.
+    Made for one leader epoch of the partition, with a journal that writes in that epoch only.
     """
 
-    __slots__ = ("armed_at", "emptied_at", "group", "is_stored", "offsets", "shard")
+    def read_back(self, key: bytes, value: bytes) -> None:
+        """Take in what the log says last of a key; InvalidRecord where that means nothing."""
 
-    def __init__(self, shard: Shard, group: ClassicGroup) -> None:
-        self.shard = shard
-        self.group = group
-        self.offsets = Offsets()
-        self.emptied_at: int | None = None
-        self.is_stored = False
-        self.armed_at = NEVER
+    def begin(self) -> None:
+        """Go on from what was read back, which is all there is: requests come in from here on."""
 
-    @property
-    def is_forgettable(self) -> bool:
-        """Whether nothing would be lost with it: nobody in it, nothing committed or written."""
-        return self.group.is_forgettable and not self.is_stored and not self.offsets
+    def end(self) -> None:
+        """Send everyone who waits to another broker, which leads the partition by now."""
 
 
-class Shard:
-    """The groups of one partition for as long as this broker leads it in one leader epoch."""
+S = TypeVar("S", bound=State)
 
-    __slots__ = ("groups", "index", "is_loaded", "journal", "leader_epoch", "new_group")
 
-    def __init__(
-        self,
-        index: int,
-        leader_epoch: int,
-        journal: Journal,
-        new_group: Callable[[str], ClassicGroup],
-    ) -> None:
+class Shard(Generic[S]):
+    """One partition's state for as long as this broker leads it in one leader epoch."""
+
+    __slots__ = ("index", "is_loaded", "journal", "state")
+
+    def __init__(self, index: int, journal: Journal, state: S) -> None:
         self.index = index
-        self.leader_epoch = leader_epoch
         self.journal = journal
-        self.new_group = new_group
-        self.groups: dict[str, HeldGroup] = {}
+        self.state = state
         self.is_loaded = False
 
-    def get_or_create(self, group_id: str) -> HeldGroup:
-        held = self.groups.get(group_id)
-        if held is None:
-            held = self.groups[group_id] = HeldGroup(self, self.new_group(group_id))
-        return held
-
-    def take_offset(self, key: OffsetKey, committed: CommittedOffset) -> None:
-        """A committed offset that was read back."""
-        self.get_or_create(key.group).offsets.put(key.topic, key.partition, committed)
-
-    def take_group(self, key: GroupKey, metadata: GroupMetadata) -> HeldGroup:
-        """A group that was read back; its members are to be restored."""
-        held = self.get_or_create(key.group)
-        held.is_stored = True
-        if metadata.protocol_type and not metadata.members and metadata.state_timestamp >= 0:
-            held.emptied_at = metadata.state_timestamp
-        return held
+    def end(self) -> None:
+        """Fail what is not written yet, then send everyone away."""
+        self.journal.close()
+        self.state.end()

@@ -11,10 +11,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from moldau.broker.coordination.groups.topic import OFFSETS_TOPIC
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.slices import Slices
 from moldau.cluster.state.changes import (
@@ -43,6 +42,16 @@ LOGS_AT_ONCE = 20
 LOGS_AT_A_TIME = 5
 # After how long a partition is tried again that the disk refused.
 RETRY_S = 5.0
+
+
+class Owner(Protocol):
+    """Whoever keeps its state in the partitions of an internal topic: a coordinator."""
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Follow the role that a partition of its topic has been given."""
+
+    def topic_deleted(self, name: str) -> None:
+        """Let go of a topic that is gone, its own or any other."""
 
 
 class Replicas:
@@ -280,8 +289,9 @@ class Replicas:
         return partition
 
     def _role_changed(self, partition: Partition) -> None:
-        if partition.topic == OFFSETS_TOPIC:
-            self._broker.groups.partition_changed(partition)
+        owner = self._broker.owners.get(partition.topic)
+        if owner is not None:
+            owner.partition_changed(partition)
         self._broker.replication.partition_changed(partition)
         partition.wake()
         if partition.log.offline is not None:
@@ -292,8 +302,9 @@ class Replicas:
         del self._broker.partitions[partition.topic, partition.index]
         partition.resign()
         self._broker.replication.partition_dropped(partition)
-        if partition.topic == OFFSETS_TOPIC:
-            self._broker.groups.partition_changed(partition)
+        owner = self._broker.owners.get(partition.topic)
+        if owner is not None:
+            owner.partition_changed(partition)
         partition.wake()
 
     def _let_go(self, partition: Partition) -> None:
@@ -305,4 +316,5 @@ class Replicas:
             partition = self._broker.partitions.get((name, index))
             if partition is not None:
                 self._let_go(partition)
-        self._broker.groups.topic_deleted(name)
+        for owner in self._broker.owners.values():
+            owner.topic_deleted(name)

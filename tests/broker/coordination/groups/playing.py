@@ -7,16 +7,15 @@ from typing import Any
 
 from moldau.broker.coordination.groups.classic.group import ClassicGroup, State
 from moldau.broker.coordination.groups.classic.messages import (
-    Answer,
     Departure,
-    Effect,
     Join,
     Joined,
-    Store,
+    StoreMetadata,
     Sync,
     Synced,
 )
 from moldau.broker.coordination.groups.classic.report import Rebalanced
+from moldau.broker.coordination.groups.group import Answer, Effect
 from moldau.wire.errors import Error
 
 SESSION_MS = 10_000
@@ -55,8 +54,8 @@ class Table:
         self.group = ClassicGroup(group_id, new_id=lambda: str(next(numbers)), **settings)
         self.now = 1_000_000
         self.hold_writes = False
-        self.held: list[Store] = []
-        self.stored: list[Store] = []
+        self.held: list[StoreMetadata] = []
+        self.stored: list[StoreMetadata] = []
         self.reports: list[Rebalanced] = []
 
     def state(self) -> State:
@@ -131,9 +130,12 @@ class Table:
             if isinstance(effect, Answer):
                 assert not effect.ticket.is_answered, "answered twice"
                 effect.ticket.answers.append(effect.body)
-            elif isinstance(effect, Rebalanced):
+                continue
+            if isinstance(effect, Rebalanced):
                 self.reports.append(effect)
-            elif self.hold_writes:
+                continue
+            assert isinstance(effect, StoreMetadata)
+            if self.hold_writes:
                 self.held.append(effect)
             else:
                 self.stored.append(effect)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.broker.coordination.groups.classic.group import NEVER, NEW_MEMBER_TIMEOUT_MS, State
+from moldau.broker.coordination.deadlines import NEVER
+from moldau.broker.coordination.groups.classic.group import NEW_MEMBER_TIMEOUT_MS, State
 from moldau.broker.coordination.groups.classic.messages import Departure, JoinedMember, Purpose
 from moldau.broker.coordination.groups.records import GroupMetadata, MemberMetadata
 from moldau.wire.errors import Error

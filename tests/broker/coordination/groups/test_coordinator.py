@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from moldau.broker.coordination.groups.classic.messages import Join, Joined, Sync
+from moldau.broker.coordination.groups.held import HeldGroup
 from moldau.broker.coordination.groups.records import CommittedOffset, offset_key, offset_value
-from moldau.broker.coordination.groups.topic import OFFSETS_TOPIC, partition_of
-from moldau.broker.coordination.shard import HeldGroup
+from moldau.broker.coordination.placement import partition_of
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.server import Broker as Server
+from moldau.cluster.state.internal_topics import CONSUMER_OFFSETS
 from moldau.cluster.state.topics import PartitionState
 from moldau.testing import Broker
 from moldau.wire.apis import Api
@@ -41,7 +42,7 @@ def groups(broker: Broker) -> Iterator[Groups]:
 
 
 def offsets_partition(server: Server, group: str = "g") -> Partition:
-    return server.partitions[OFFSETS_TOPIC, partition_of(group, 50)]
+    return server.partitions[CONSUMER_OFFSETS.name, partition_of(group, 50)]
 
 
 def give_leadership(server: Server, leader: int) -> None:
@@ -296,10 +297,10 @@ def test_a_damaged_record_costs_only_itself(broker: Broker, groups: Groups) -> N
     groups.commit("g", {("t", 0): 5})
 
     def write_nonsense(server: Server) -> None:
-        shard = held(server, "g").shard
+        journal = held(server, "g").journal
         nonsense = [(b"\x00\x01\x00", b"x"), (b"\x00\x01\x00\x01g\x00\x01u\x00\x00\x00\x00", b"?")]
         nonsense += [(b"\x00\x63future", b"?"), (b"", b"")]
-        shard.journal.write(nonsense, server.now_ms(), lambda: None, errors.append)
+        journal.write(nonsense, server.now_ms(), lambda: None, errors.append)
 
     errors: list[Error] = []
     inside(broker, write_nonsense)
@@ -314,7 +315,7 @@ def test_many_commits_are_read_back_without_stalling_the_loop(
     broker: Broker, groups: Groups
 ) -> None:
     def fill(server: Server) -> None:
-        journal = held(server, "g").shard.journal
+        journal = held(server, "g").journal
         for start in range(0, 20_000, 500):
             records = [
                 (offset_key("g", "t", index % 2), offset_value(CommittedOffset(index, 0, "", 1)))
@@ -346,7 +347,7 @@ def test_groups_begin_anew_when_the_topic_of_their_offsets_is_deleted(
     member = groups.stable("g").member_id
     groups.commit("g", {("t", 0): 5}, member=member, generation=1)
     deleted = groups.asker.ask(
-        Api.DELETE_TOPICS, topics=[{"name": OFFSETS_TOPIC, "topic_id": None}], timeout=5_000
+        Api.DELETE_TOPICS, topics=[{"name": CONSUMER_OFFSETS.name, "topic_id": None}], timeout=5_000
     )
     assert deleted.responses[0].error_code == 0
     assert groups.heartbeat("g", member, 1) == Error.NOT_COORDINATOR

@@ -15,10 +15,10 @@ from moldau.broker.coordination.groups.records import (
     CommittedOffset,
     GroupKey,
     GroupMetadata,
-    InvalidGroupRecord,
     MemberMetadata,
     OffsetKey,
 )
+from moldau.broker.coordination.records import InvalidRecord
 
 names = st.text(max_size=20)
 int32s = st.integers(-(2**31), 2**31 - 1)
@@ -85,7 +85,7 @@ def test_arbitrary_bytes_are_refused_and_nothing_worse(data: bytes) -> None:
     for read in (records.read_key, records.read_offset, records.read_group):
         try:
             read(data)
-        except InvalidGroupRecord:
+        except InvalidRecord:
             continue
 
 
@@ -93,13 +93,13 @@ def test_arbitrary_bytes_are_refused_and_nothing_worse(data: bytes) -> None:
 def test_a_group_that_is_cut_short_is_refused(group: GroupMetadata, data: Any) -> None:
     value = records.group_value(group)
     cut = data.draw(st.integers(0, len(value) - 1))
-    with pytest.raises(InvalidGroupRecord):
+    with pytest.raises(InvalidRecord):
         records.read_group(value[:cut])
 
 
 def test_keys_of_kinds_that_are_not_served_are_left_alone() -> None:
     assert records.read_key(b"\x00\x03\x00\x01g") is None
-    with pytest.raises(InvalidGroupRecord):
+    with pytest.raises(InvalidRecord):
         records.read_key(b"\xff\xff")
 
 

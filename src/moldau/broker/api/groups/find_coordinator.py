@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, Request, handles
-from moldau.broker.coordination.groups.topic import OFFSETS_TOPIC
+from moldau.broker.coordination.shards import Shards
 from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -23,14 +23,20 @@ _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 
 @handles(Api.FIND_COORDINATOR)
 def find_coordinator(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
-    """One key, or since v4 several; the first ever asked for creates `__consumer_offsets`."""
-    if _key_type(request) == GROUP and OFFSETS_TOPIC not in broker.state.topics:
-        return _create_and_answer(broker, request)
+    """One key, or since v4 several; the first ever asked for creates the coordinator's topic."""
+    shards = _shards(broker, _key_type(request))
+    if shards is not None and not shards.has_topic:
+        return _create_and_answer(broker, request, shards)
     return _answer(broker, request, None)
 
 
-async def _create_and_answer(broker: Broker, request: Request) -> Answer:
-    return _answer(broker, request, await broker.groups.ensure_topic())
+async def _create_and_answer(broker: Broker, request: Request, shards: Shards[Any]) -> Answer:
+    return _answer(broker, request, await shards.ensure_topic())
+
+
+def _shards(broker: Broker, key_type: int) -> Shards[Any] | None:
+    """The topic that says who coordinates keys of this type; None where there are none."""
+    return broker.groups.shards if key_type == GROUP else None
 
 
 def _key_type(request: Request) -> int:
@@ -52,14 +58,14 @@ def _coordinator(
     broker: Broker, request: Request, key: str, refusal: ClusterError | None
 ) -> dict[str, Any]:
     key_type = _key_type(request)
+    shards = _shards(broker, key_type)
     if key_type == TRANSACTION:
         return _refused(Error.COORDINATOR_NOT_AVAILABLE, "This broker has no transactions.")
-    if key_type != GROUP:
+    if shards is None:
         return _refused(Error.INVALID_REQUEST, f"There are no keys of type {key_type}.")
     if refusal is not None:
         return _refused(Error.COORDINATOR_NOT_AVAILABLE, refusal.message)
-    state = broker.state.partition(OFFSETS_TOPIC, broker.groups.partition_of(key))
-    leader = -1 if state is None or state.leader not in broker.state.brokers else state.leader
+    leader = shards.leader_of(key)
     for node in broker.describe_brokers(request.local_host, request.local_port):
         if node["node_id"] == leader:
             found = {"node_id": leader, "host": node["host"], "port": node["port"]}

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 # describe and alter its settings.
 GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 
-# The only kind of group here, by Kafka's name.
-_CLASSIC = "classic"
 # The version since which a group that is not there is an error (KIP-1043).
 _UNKNOWN_GROUP = 6
 
@@ -37,14 +35,15 @@ def describe_groups(broker: Broker, request: Request) -> Answer:
 
 def _describe(broker: Broker, group_id: str, version: int) -> dict[str, Any]:
     held = broker.groups.find(group_id)
-    if not isinstance(held, Error):
+    if not isinstance(held, Error) and isinstance(held.group, ClassicGroup):
         return _described(held.group)
+    error = held if isinstance(held, Error) else Error.GROUP_ID_NOT_FOUND
     answer: dict[str, Any] = {"group_id": group_id, "group_state": "", "members": ()}
-    if held is not Error.GROUP_ID_NOT_FOUND:
-        return answer | {"error_code": held}
+    if error is not Error.GROUP_ID_NOT_FOUND:
+        return answer | {"error_code": error}
     answer["group_state"] = State.DEAD.value
     if version >= _UNKNOWN_GROUP:
-        answer |= {"error_code": held, "error_message": f"Group {group_id} not found."}
+        answer |= {"error_code": error, "error_message": f"Group {group_id} not found."}
     return answer
 
 
@@ -82,12 +81,12 @@ def list_groups(broker: Broker, request: Request) -> Answer:
         {
             "group_id": held.group.id,
             "protocol_type": held.group.protocol_type or "",
-            "group_state": held.group.state.value,
-            "group_type": _CLASSIC,
+            "group_state": held.group.state_name,
+            "group_type": held.group.kind,
         }
         for held in found
-        if (not states or held.group.state.value.lower() in states)
-        and (not types or _CLASSIC in types)
+        if (not states or held.group.state_name.lower() in states)
+        and (not types or held.group.kind in types)
     ]
     return {"groups": groups}
 

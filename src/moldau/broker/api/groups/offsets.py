@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.groups.group_membership import when_done
 from moldau.broker.api.registry import Answer, Request, handles
-from moldau.broker.coordination.groups.classic.group import State
 from moldau.broker.coordination.groups.offsets import Offsets, TopicPartition
 from moldau.broker.coordination.groups.records import CommittedOffset
 from moldau.wire.apis import Api
@@ -199,8 +198,9 @@ def offset_delete(broker: Broker, request: Request) -> Answer | Awaitable[Answer
     if isinstance(held, Error):
         return {"error_code": held}
     group = held.group
-    if group.state is not State.EMPTY and not group.is_consumer:
-        return {"error_code": Error.NON_EMPTY_GROUP}
+    error = group.check_delete_offsets()
+    if error:
+        return {"error_code": error}
     partitions: list[TopicPartition] = []
     topics = []
     for topic in body.topics:

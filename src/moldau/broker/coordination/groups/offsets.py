@@ -1,10 +1,10 @@
-"""How far a group has read: its committed offsets."""
+"""Offsets: how far a group has read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from moldau.broker.coordination.groups.classic.group import ClassicGroup, State
+from moldau.broker.coordination.groups.group import Group
 from moldau.broker.coordination.groups.records import CommittedOffset
 
 TopicPartition = tuple[str, int]
@@ -64,22 +64,19 @@ class Offsets:
                 self._unstable[key] = left
 
     def expired(
-        self, group: ClassicGroup, emptied_at: int | None, now_ms: int, retention_ms: int
+        self, group: Group, emptied_at: int | None, now_ms: int, retention_ms: int
     ) -> list[TopicPartition]:
-        """What has outlived its retention (KIP-211).
+        """Find what has outlived its retention (KIP-211).
 
         It counts from when the group lost its last member; for a group that never had members, or a
         topic that a stable group of consumers does not want any more, from the commit.
         """
-        if group.state is not State.EMPTY:
-            is_known = group.state is State.STABLE and group.subscribed is not None
-            if not is_known:
-                return []
-        since = -1 if emptied_at is None or group.state is not State.EMPTY else emptied_at
+        since = -1 if emptied_at is None or not group.is_empty else emptied_at
+        keeps = {topic: group.keeps_offsets_of(topic) for topic in self._topics}
         return [
             key
             for key, committed in self
-            if not group.is_subscribed_to(key[0])
+            if not keeps[key[0]]
             and key not in self._unstable
             and now_ms >= _expiry(committed, since, retention_ms)
         ]

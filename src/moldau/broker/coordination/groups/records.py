@@ -1,4 +1,4 @@
-"""Kafka's record format of the topic `__consumer_offsets`, over plain bytes.
+"""Records of `__consumer_offsets` in Kafka's format, over plain bytes.
 
 A key begins with a version that says what it is a key of; a record without a value is a tombstone.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from moldau.broker.coordination.records import Fields, InvalidRecord
 from moldau.wire.primitives import INT16, INT32, INT64, string
 
 _OFFSET_KEY = 1
@@ -28,10 +29,6 @@ _OFFSET_AND_EPOCH = Struct(">hqi")
 _VERSION_AND_OFFSET = Struct(">hq")
 _TWO_TIMES = Struct(">qq")
 _TWO_TIMEOUTS = Struct(">ii")
-
-
-class InvalidGroupRecord(ValueError):
-    """Bytes that are no record of this topic."""
 
 
 class OffsetKey(NamedTuple):
@@ -122,21 +119,21 @@ def group_value(group: GroupMetadata) -> bytes:
 
 def read_key(data: bytes) -> OffsetKey | GroupKey | None:
     """What a record is about; None for a kind that is not served here."""
-    fields = _Fields(data)
+    fields = Fields(data)
     version = fields.fixed(INT16)
     if version in (0, 1):
         return OffsetKey(fields.text(), fields.text(), fields.fixed(INT32))
     if version == _GROUP_KEY:
         return GroupKey(fields.text())
     if version < 0:
-        raise InvalidGroupRecord(f"a key of version {version}")
+        raise InvalidRecord(f"a key of version {version}")
     return None
 
 
 def read_offset(data: bytes) -> CommittedOffset:
     """The value of a committed offset, in any version."""
-    fields = _Fields(data)
-    version = fields.version()
+    fields = Fields(data)
+    version = fields.version(_LAST_VALUE, _FLEXIBLE_VALUE)
     offset = fields.fixed(INT64)
     leader_epoch = fields.fixed(INT32) if version >= 3 else -1
     metadata = fields.text()
@@ -147,8 +144,8 @@ def read_offset(data: bytes) -> CommittedOffset:
 
 def read_group(data: bytes) -> GroupMetadata:
     """The value of a group's metadata, in any version."""
-    fields = _Fields(data)
-    version = fields.version()
+    fields = Fields(data)
+    version = fields.version(_LAST_VALUE, _FLEXIBLE_VALUE)
     protocol_type = fields.text()
     generation = fields.fixed(INT32)
     protocol, leader = fields.nullable_text(), fields.nullable_text()
@@ -157,7 +154,7 @@ def read_group(data: bytes) -> GroupMetadata:
     return GroupMetadata(protocol_type, generation, protocol, leader, timestamp, members)
 
 
-def _read_member(fields: _Fields, version: int) -> MemberMetadata:
+def _read_member(fields: Fields, version: int) -> MemberMetadata:
     member_id = fields.text()
     instance_id = fields.nullable_text() if version >= 3 else None
     client_id, client_host = fields.text(), fields.text()
@@ -171,76 +168,3 @@ def _read_member(fields: _Fields, version: int) -> MemberMetadata:
         member_id, instance_id, client_id, client_host,
         rebalance_timeout_ms, session_timeout_ms, subscription, assignment,
     )  # fmt: skip
-
-
-class _Fields:
-    """Reads one field after the other; InvalidGroupRecord where the bytes end too early."""
-
-    __slots__ = ("_compact", "_data", "_position")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-        self._compact = False
-
-    def version(self) -> int:
-        version = self.fixed(INT16)
-        if not 0 <= version <= _LAST_VALUE:
-            raise InvalidGroupRecord(f"a value of version {version}")
-        self._compact = version >= _FLEXIBLE_VALUE
-        return version
-
-    def fixed(self, kind: Struct) -> int:
-        position = self._advance(kind.size)
-        value: int = kind.unpack_from(self._data, position)[0]
-        return value
-
-    def count(self) -> int:
-        count = self._uvarint() - 1 if self._compact else self.fixed(INT32)
-        # Every element takes a byte at least, so a lying count is caught before anything is built.
-        if count < 0 or count > len(self._data) - self._position:
-            raise InvalidGroupRecord(f"{count} elements do not fit")
-        return count
-
-    def text(self) -> str:
-        text = self.nullable_text()
-        if text is None:
-            raise InvalidGroupRecord("a string is null that may not be")
-        return text
-
-    def nullable_text(self) -> str | None:
-        size = self._uvarint() - 1 if self._compact else self.fixed(INT16)
-        if size == -1:
-            return None
-        position = self._advance(size)
-        try:
-            return self._data[position : position + size].decode()
-        except UnicodeDecodeError:
-            raise InvalidGroupRecord("a string is not UTF-8") from None
-
-    def blob(self) -> bytes:
-        size = self._uvarint() - 1 if self._compact else self.fixed(INT32)
-        position = self._advance(size)
-        return self._data[position : position + size]
-
-    def skip_tags(self) -> None:
-        if self._compact:
-            for _ in range(self._uvarint()):
-                self._uvarint()
-                self._advance(self._uvarint())
-
-    def _uvarint(self) -> int:
-        value = 0
-        for shift in (0, 7, 14, 21, 28):
-            byte = self._data[self._advance(1)]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise InvalidGroupRecord("a varint is longer than five bytes")
-
-    def _advance(self, size: int) -> int:
-        position = self._position
-        if size < 0 or size > len(self._data) - position:
-            raise InvalidGroupRecord(f"a field of {size} bytes does not fit")
-        self._position = position + size
-        return position

@@ -1,4 +1,4 @@
-"""One group's membership: who is in it, which generation it is at, who was assigned what.
+"""The classic group: who is in it, which generation it is at, who was assigned what.
 
     state                 what members do in it               what ends it
     Empty                 there are none; offsets may remain  a join -> PreparingRebalance
@@ -25,29 +25,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 
+from moldau.broker.coordination.deadlines import NEVER
 from moldau.broker.coordination.groups.classic.member import Member
 from moldau.broker.coordination.groups.classic.messages import (
-    Answer,
     Departure,
-    Effect,
     Join,
     Joined,
     JoinedMember,
     Protocols,
     Purpose,
     Replacement,
-    Store,
+    StoreMetadata,
     Sync,
     Synced,
-    Ticket,
 )
 from moldau.broker.coordination.groups.classic.report import Cause, Reasons, Rebalanced
 from moldau.broker.coordination.groups.classic.roster import Roster
 from moldau.broker.coordination.groups.classic.subscription import CONSUMER
+from moldau.broker.coordination.groups.group import Answer, Effect, Ticket
 from moldau.broker.coordination.groups.records import GroupMetadata
 from moldau.wire.errors import Error
 
-NEVER = 1 << 62
 # How long a new member's parked JoinGroup is believed in; it has no id yet to send heartbeats with.
 NEW_MEMBER_TIMEOUT_MS = 300_000
 # An id that was given out is used at once or never; rebalances wait for it, and it takes memory.
@@ -78,6 +76,8 @@ class ClassicGroup:
 
     Tickets stand for requests that are not answered yet; each is handed back once, in an Answer.
     """
+
+    kind = "classic"
 
     __slots__ = (
         "_due_initially",
@@ -162,6 +162,18 @@ class ClassicGroup:
         return self._take_effects()
 
     @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state is State.DEAD
+
+    @property
     def is_consumer(self) -> bool:
         return self.protocol_type == CONSUMER
 
@@ -175,6 +187,22 @@ class ClassicGroup:
         if self.subscribed is None:
             return self.is_consumer
         return topic in self.subscribed
+
+    def keeps_offsets_of(self, topic: str) -> bool:
+        """Whether offsets of the topic are kept however old they are: while a member wants it, and
+        while it is not known what they want."""
+        is_known = self.state is State.STABLE and self.subscribed is not None
+        return self.is_subscribed_to(topic) if is_known or self.is_empty else True
+
+    def check_delete(self) -> Error:
+        if self.state is State.DEAD:
+            return Error.GROUP_ID_NOT_FOUND
+        return Error.NONE if self.state is State.EMPTY else Error.NON_EMPTY_GROUP
+
+    def check_delete_offsets(self) -> Error:
+        """Say whether offsets can be deleted: of members that are not consumers nobody knows what
+        they are subscribed to."""
+        return Error.NONE if self.is_empty or self.is_consumer else Error.NON_EMPTY_GROUP
 
     # Joining
 
@@ -297,7 +325,7 @@ class ClassicGroup:
         if self.state is State.STABLE and self.roster.choose_protocol() == self.protocol:
             assignments = {each.id: each.assignment for each in self.members.values()}
             metadata = self._metadata(assignments)
-            self._effects.append(Store(Purpose.REPLACEMENT, metadata, undo))
+            self._effects.append(StoreMetadata(Purpose.REPLACEMENT, metadata, undo))
             return
         # In the middle of a rebalance the leader may know the old id already, so it begins anew.
         self._note(Cause.RESTARTED, new_id, now)
@@ -386,7 +414,7 @@ class ClassicGroup:
         self.leader = None
         self.state = State.EMPTY
         self.subscribed = self._subscribed_topics()
-        self._effects.append(Store(Purpose.EMPTY, self._metadata({})))
+        self._effects.append(StoreMetadata(Purpose.EMPTY, self._metadata({})))
         self._report(now)
 
     # Assignments
@@ -408,7 +436,7 @@ class ClassicGroup:
             self._syncing[member_id] = ticket
             if member_id == self.leader:
                 metadata = self._metadata(request.assignments or {})
-                self._effects.append(Store(Purpose.ASSIGNMENT, metadata))
+                self._effects.append(StoreMetadata(Purpose.ASSIGNMENT, metadata))
         return self._take_effects()
 
     def _check_sync(self, request: Sync) -> Error:
@@ -433,7 +461,7 @@ class ClassicGroup:
         if not self._unsynced:
             self._sync_by = NEVER
 
-    def stored(self, store: Store, error: Error, now: int) -> list[Effect]:
+    def stored(self, store: StoreMetadata, error: Error, now: int) -> list[Effect]:
         """What came of a Store; by now the group may be somewhere else."""
         match store.purpose:
             case Purpose.ASSIGNMENT:

@@ -1,17 +1,15 @@
-"""What a group is asked and what comes of it, as values."""
+"""Messages: what a classic group is asked and what comes of it, as values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from moldau.broker.coordination.groups.classic.report import Rebalanced
-from moldau.broker.coordination.groups.records import GroupMetadata
+from moldau.broker.coordination.groups.group import Store
+from moldau.broker.coordination.groups.records import GroupMetadata, group_key, group_value
+from moldau.broker.coordination.records import KeyValue
 from moldau.wire.errors import Error
-
-# Whoever waits for an answer; a group only hands it back.
-Ticket = Any
 
 # The assignors that a member can use, in the order of its preference, each with what it says there.
 Protocols = tuple[tuple[str, bytes], ...]
@@ -107,23 +105,18 @@ class Replacement:
     can_skip_assignment: bool
 
 
-# What a group wants done, in this order.
-
-
-class Answer(NamedTuple):
-    """Somebody's answer is known."""
-
-    ticket: Ticket
-    body: Joined | Synced
-
-
 @dataclass(frozen=True, slots=True)
-class Store:
-    """The group must be written down; `ClassicGroup.stored` wants to know what came of it."""
+class StoreMetadata(Store):
+    """The group as it is to be from here on must be written down."""
 
     purpose: Purpose
     metadata: GroupMetadata
     replacement: Replacement | None = None
 
+    @property
+    def leaves_empty(self) -> bool:
+        return self.purpose is Purpose.EMPTY
 
-Effect = Answer | Store | Rebalanced
+    def records(self, group_id: str, now_ms: int) -> list[KeyValue]:
+        value = group_value(self.metadata._replace(state_timestamp=now_ms))
+        return [(group_key(group_id), value)]

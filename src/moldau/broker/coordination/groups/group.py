@@ -1,0 +1,121 @@
+"""Groups, whatever their kind: what the coordinator asks of one, and what it does for one.
+
+A kind of group is a state machine without I/O and clock. Requests that only one kind knows (those
+of `classic` are JoinGroup, SyncGroup, Heartbeat and LeaveGroup) go to it directly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from moldau.broker.coordination.records import KeyValue
+from moldau.wire.errors import Error
+
+# Whoever waits for an answer; a group only hands it back.
+Ticket = Any
+
+
+class Answer(NamedTuple):
+    """Somebody's answer is known."""
+
+    ticket: Ticket
+    body: Any
+
+
+class Store:
+    """The group must be written down; `Group.stored` wants to know what came of it."""
+
+    __slots__ = ()
+
+    @property
+    def leaves_empty(self) -> bool:
+        """Whether the last member is gone with this, so that its offsets begin to age."""
+        raise NotImplementedError
+
+    def records(self, group_id: str, now_ms: int) -> list[KeyValue]:
+        """Make the records to write."""
+        raise NotImplementedError
+
+
+class Report(Protocol):
+    """Something that an operator may want to read in the broker's log."""
+
+    @property
+    def needs_action(self) -> bool: ...
+
+
+# What a group wants done, in this order.
+Effect = Answer | Store | Report
+
+
+class Group(Protocol):
+    """One group. A call takes `now`, in milliseconds of a clock that only goes forward, and returns
+    the effects that the caller has to see to, in order."""
+
+    id: str
+    # When `expire` wants to be called next.
+    due_at: int
+
+    @property
+    def kind(self) -> str:
+        """Kafka's name for this kind of group."""
+        ...
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name for the state that the group is in."""
+        ...
+
+    @property
+    def protocol_type(self) -> str | None:
+        """What its members are, for example consumers; None where nobody has said."""
+        ...
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members, and is not dead."""
+        ...
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the group has ended here: it was deleted, or another broker coordinates it."""
+        ...
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether nobody is in the group or on the way into it."""
+        ...
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member may want the topic."""
+        ...
+
+    def keeps_offsets_of(self, topic: str) -> bool:
+        """Whether offsets of the topic are kept however old they are (KIP-211)."""
+        ...
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, now: int
+    ) -> Error:
+        """Say whether these may commit offsets; a member that does is alive."""
+        ...
+
+    def check_delete(self) -> Error:
+        """Say whether the group can be deleted."""
+        ...
+
+    def check_delete_offsets(self) -> Error:
+        """Say whether offsets can be deleted, of topics that nobody is subscribed to."""
+        ...
+
+    def stored(self, store: Any, error: Error, now: int) -> list[Effect]:
+        """Go on after a Store of its own; by now the group may be somewhere else."""
+        ...
+
+    def expire(self, now: int) -> list[Effect]:
+        """Do what is due by `now`, and find out what is due next."""
+        ...
+
+    def die(self, error: Error) -> list[Effect]:
+        """End here: everyone who waits is told so."""
+        ...
