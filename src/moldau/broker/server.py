@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from moldau.broker import logs
-from moldau.broker.api import registry
 from moldau.broker.api.cluster.metadata import MetadataCache
+from moldau.broker.api.entrance import Entrance
 from moldau.broker.api.forwarding import Forwarding
 from moldau.broker.api.records.fetch_sessions import FetchSessions
 from moldau.broker.api.records.produce import ProduceResponse
@@ -25,6 +25,7 @@ from moldau.broker.dynamic_settings import effective_settings
 from moldau.broker.membership.departures import Departures
 from moldau.broker.membership.membership import Membership
 from moldau.broker.net.connection import Connection
+from moldau.broker.net.context import Context
 from moldau.broker.net.hangups import Hangups
 from moldau.broker.net.listener import Listener
 from moldau.broker.net.request_memory import RequestMemory
@@ -111,7 +112,7 @@ class Broker:
         self.owners: dict[str, Owner] = {CONSUMER_OFFSETS.name: self.groups}
         self.replication = Replication(self)
         self.repairs = Repairs(self)
-        registry.load()
+        self.entrance = Entrance(self)
         self.logs = LogStore(
             settings.folder,
             defaults=settings.topic_defaults,
@@ -239,16 +240,16 @@ class Broker:
             partition.announce()
 
     def describe_brokers(
-        self, local_host: str, local_port: int, *, with_departed: bool = False
+        self, context: Context, *, with_departed: bool = False
     ) -> list[dict[str, Any]]:
-        """The brokers as Metadata shows them to who came in by this address.
+        """The brokers as Metadata shows them to who came in by this connection.
 
         Without an advertised address a broker names itself by the address that the client
         reached, so that no listener has to be configured for it to be found again. It names itself
         even while it is not registered, as after the loss of a session: a client that is told of no
         broker at all has nobody left to ask.
         """
-        host, port = self.settings.advertise or (local_host, local_port)
+        host, port = self.settings.advertise or (context.local_host, context.local_port)
         own = BrokerInfo(self.id, host, port, self.settings.broker_rack or None)
         departed = self.departures.brokers if with_departed else {}
         known = {**departed, **self.state.brokers, self.id: own}

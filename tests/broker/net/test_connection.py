@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from moldau.broker.api.entrance import Entrance
 from moldau.broker.net.connection import Connection
 from moldau.broker.net.request_memory import RequestMemory
 from moldau.testing import Broker
@@ -355,13 +356,13 @@ def test_connections_that_send_much_at_once_take_turns(
     """A slice that is over at once leaves room for one request."""
     monkeypatch.setattr("moldau.broker.net.connection.SLICE_S", -1.0)
     handled: list[str] = []
-    handle = Connection._handle
+    handle = Entrance.handle
 
-    def note(self: Connection, frame: memoryview) -> None:
-        handled.append(self.peer)
-        handle(self, frame)
+    def note(self: Entrance, connection: Connection, frame: memoryview) -> None:
+        handled.append(connection.context.client)
+        handle(self, connection, frame)
 
-    monkeypatch.setattr(Connection, "_handle", note)
+    monkeypatch.setattr(Entrance, "handle", note)
     with ExitStack() as stack:
         clients = [stack.enter_context(Client(moldau_broker)) for _ in range(3)]
         for client in clients:
@@ -399,8 +400,8 @@ def test_what_is_loaded_for_a_request_is_loaded_aside_and_answers_keep_their_ord
     def load(api: int, version: int) -> None:
         loaded[api] = threading.current_thread().name
 
-    monkeypatch.setattr("moldau.broker.api.dispatch.is_loaded", lambda api, version: api in loaded)
-    monkeypatch.setattr("moldau.broker.api.dispatch.load", load)
+    monkeypatch.setattr("moldau.broker.api.entrance.is_loaded", lambda api, version: api in loaded)
+    monkeypatch.setattr("moldau.broker.api.entrance.load", load)
     with Client(moldau_broker) as client:
         frames = [
             client.frame(Api.METADATA, topics=[]),

@@ -17,7 +17,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.api.registry import FORWARDED_BY, Answer, Handler, Refusal, Request
+from moldau.broker.api.registry import Answer, Handler, Refusal
+from moldau.broker.net.request import FORWARDED_BY, Request
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.decisions.topics import Outcome
 from moldau.cluster.errors import ClusterError

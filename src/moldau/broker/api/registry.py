@@ -1,69 +1,86 @@
-"""The APIs that the broker answers: one module each, or one for a close family.
+"""The APIs that the broker answers: each is declared once, beside its handler.
 
-A module registers its functions with `handles`. Produce and Fetch are hot and have an entrance of
-their own in the connection; everything else arrives here as a `Request` and leaves as a dict (see
-`moldau.wire.messages`), as bytes that are encoded already, or as an awaitable of either.
+A module declares its functions with `handles`: in which versions, and whether only the controller
+may answer. A handler is given a `Request` and answers with a dict (see `moldau.wire.messages`),
+with bytes that are encoded already, or with an awaitable of either. One that reads its request by
+hand (`reads`) is given its connection and the frame, too. It may take its place in the order of
+answers itself, and then answers with None.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.broker import api as apis
+from moldau.broker.net.request import Request
 from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 
 if TYPE_CHECKING:
+    from moldau.broker.net.connection import Connection
     from moldau.broker.server import Broker
 
 Answer = dict[str, Any] | bytes
-Handler = Callable[["Broker", "Request"], Answer | Awaitable[Answer]]
-Refusal = Callable[["Request", ClusterError], Answer]
-
-# What a broker calls itself that passes on a client's request; its id follows.
-FORWARDED_BY = "moldau-forwarded-by-"
-_FORWARDED = re.compile(FORWARDED_BY + r"([0-9]{1,10})")
-
-HANDLERS: dict[int, Handler] = {}
+Handler = Callable[["Broker", Request], Answer | Awaitable[Answer]]
+Reader = Callable[["Broker", "Connection", Request, memoryview], bytes | None]
+Refusal = Callable[[Request, ClusterError], Answer]
+_H = TypeVar("_H", bound=Handler)
+_R = TypeVar("_R", bound=Reader)
 
 
-@dataclass(slots=True)
-class Request:
-    """One request: its header, kio's object for its body, and where it came in."""
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One API: the first and the last version that are served, and what answers it.
 
-    api: int
-    version: int
-    client_id: str
-    body: Any
-    raw: bytes
-    local_host: str
-    local_port: int
-    client_host: str = ""
+    A `reader` is given the frame, a `handler` kio's object. `any_version` has requests of other
+    versions answered, too. What `stages` appends leaves them to be written together.
+    """
 
-    @property
-    def forwarded_by(self) -> int | None:
-        """The broker that the client asked, where that passed the request on to this one."""
-        match = _FORWARDED.fullmatch(self.client_id)
-        return None if match is None else int(match[1])
+    api: Api
+    first: int
+    last: int
+    handler: Handler | None = None
+    reader: Reader | None = None
+    any_version: bool = False
+    stages: bool = False
 
 
-def handles(api: Api, *, at_controller: Refusal | None = None) -> Callable[[Handler], Handler]:
-    """Registers the function that answers an API, in the whole range of versions of its schema.
+DECLARED: dict[int, Declaration] = {}
+
+
+def handles(
+    api: Api, versions: tuple[int, int], *, at_controller: Refusal | None = None
+) -> Callable[[_H], _H]:
+    """Declares the function that answers an API in these versions, both ends included.
 
     With `at_controller` only the controller calls it, and the others pass the request on to there.
     That function answers the request when it cannot be passed on.
     """
 
-    def register(handler: Handler) -> Handler:
-        HANDLERS[api] = handler if at_controller is None else _routed(handler, at_controller)
+    def declare(handler: _H) -> _H:
+        routed = handler if at_controller is None else _routed(handler, at_controller)
+        DECLARED[api] = Declaration(api, *versions, handler=routed)
         return handler
 
-    return register
+    return declare
+
+
+def reads(
+    api: Api, versions: tuple[int, int], *, any_version: bool = False, stages: bool = False
+) -> Callable[[_R], _R]:
+    """Declares the function that reads and answers an API by hand."""
+
+    def declare(reader: _R) -> _R:
+        DECLARED[api] = Declaration(
+            api, *versions, reader=reader, any_version=any_version, stages=stages
+        )
+        return reader
+
+    return declare
 
 
 def _routed(handler: Handler, refuse: Refusal) -> Handler:
@@ -75,7 +92,8 @@ def _routed(handler: Handler, refuse: Refusal) -> Handler:
     return route
 
 
-def load() -> None:
-    """Imports every module of the APIs, which registers them."""
+def load() -> dict[int, Declaration]:
+    """Imports every module of the APIs, which declares them."""
     for module in pkgutil.walk_packages(apis.__path__, f"{apis.__name__}."):
         importlib.import_module(module.name)
+    return DECLARED

@@ -19,33 +19,26 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.api import dispatch
-from moldau.broker.api.cluster import api_versions
-from moldau.broker.api.dispatch import encoded
-from moldau.broker.api.records import fetch, produce
-from moldau.broker.api.registry import Answer
+from moldau.broker.net.context import Context
 from moldau.broker.net.input import BUSY, Input
 from moldau.broker.net.output import Output
 from moldau.broker.net.pacing import send_unpaced_at_home
 from moldau.broker.net.responses import LongPoll, Response
 from moldau.broker.net.turns import SLICE_S
-from moldau.broker.partitions.record_checks import CheckedProduce, begin_checks, look_into_records
 from moldau.cluster.clock import now
-from moldau.wire.apis import Api
-from moldau.wire.headers import RequestHeader, read_request_header
 from moldau.wire.primitives import INT32, Endpoint, MalformedRequest
 
 if TYPE_CHECKING:
+    from moldau.broker.api.records.produce import ProduceResponse
     from moldau.broker.net.listener import Listener
     from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.broker")
 
-Aside = Callable[[memoryview], Awaitable[None]]
+Aside = Callable[[memoryview], Awaitable[Any]]
 
 # Answers that may be under way before no further request of the connection is read, and the bytes
 # that they may take, with the requests that they belong to.
@@ -53,6 +46,8 @@ _MOST_RESPONSES = 4096
 _MOST_HELD = 4 << 20
 # Of bytes that are in the log already, one in so many is counted.
 _WRITTEN_COUNTS = 4
+# The name of the one listener.
+_LISTENER = "PLAINTEXT"
 # Why a connection is not read from, as bits.
 _BACKED_UP = 1
 _AWAITS_TURN = 2
@@ -66,14 +61,17 @@ class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
     __slots__ = (
-        "_aside", "_blocked", "_broker", "_closing", "_held", "_lease", "_listener", "_loop",
-        "_output", "_responses", "_stalls", "_transport", "_unsent", "active_at", "checked",
-        "client_id", "input", "local", "peer", "receiving_since", "staged",
+        "_aside", "_blocked", "_broker", "_closing", "_enter", "_held", "_lease", "_listener",
+        "_loop", "_output", "_responses", "_stalls", "_transport", "_unsent", "active_at",
+        "client_id", "client_name", "context", "input", "prepared", "received_at",
+        "receiving_since", "staged",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, listener: Listener) -> None:
         self._broker = broker
+        self._enter = broker.entrance.handle
         self._listener = listener
+        self.context = Context(_LISTENER, "", 0, "?", 0)
         self._loop = broker.loop
         self._lease = broker.store.lease
         self._stalls = broker.stalls
@@ -84,11 +82,15 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = 0
         self._blocked = 0
         self._aside: Aside | None = None
-        # The request at the front, if its records have been looked into.
-        self.checked: CheckedProduce | None = None
+        # What the work that was done aside has found for the request at the front.
+        self.prepared: Any = None
         self._closing = False
-        self.staged: list[produce.ProduceResponse] = []
+        self.staged: list[ProduceResponse] = []
+        # What the client calls itself, as it is sent and as text.
+        self.client_name = b""
         self.client_id = ""
+        # When what is being handled had come (`time.monotonic`).
+        self.received_at = 0.0
         # When bytes came last, and since when the unfinished request is coming.
         self.active_at = self.receiving_since = self._loop.time()
 
@@ -105,9 +107,9 @@ class Connection(asyncio.BufferedProtocol):
             transport.set_protocol(asyncio.Protocol())
             transport.close()
             return
-        self.local = transport.get_extra_info("sockname")[:2]
-        peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        local = transport.get_extra_info("sockname")
+        client = transport.get_extra_info("peername") or ("?", 0)
+        self.context = Context(_LISTENER, *local[:2], *client[:2])
         send_unpaced_at_home(transport)
         if not self._broker.register(self):
             self.close("there are as many connections as max.connections or the system allow")
@@ -214,26 +216,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self, reason: str) -> None:
         """Ends the connection at once and says why in the log, once for many that are alike."""
-        if self._broker.hangups.note(self.peer_host, reason):
+        if self._broker.hangups.note(self.context.client_host, reason):
             logger.warning(
-                "closing connection from %s (client %r): %s", self.peer, self.client_id, reason
+                "closing connection from %s (client %r): %s",
+                self.context.client,
+                self.client_id,
+                reason,
             )
         self.finish()
 
     def fail(self, error: Exception, what: str) -> None:
         """Ends the connection because of a bug, whose stack is told once for many."""
-        if self._broker.hangups.note(self.peer_host, f"{what} failed: {error!r}"):
-            logger.error("%s from %s failed", what, self.peer, exc_info=error)
+        if self._broker.hangups.note(self.context.client_host, f"{what} failed: {error!r}"):
+            logger.error("%s from %s failed", what, self.context.client, exc_info=error)
         self.finish()
 
     def finish(self) -> None:
         """Ends the connection at once, without a word."""
         self._closing = True
         self._transport.abort()
-
-    @property
-    def peer_host(self) -> str:
-        return self.peer.rpartition(":")[0]
 
     @property
     def is_drained(self) -> bool:
@@ -266,7 +267,9 @@ class Connection(asyncio.BufferedProtocol):
         limit = self._broker.settings.socket_request_max_bytes
         needed = 0
         failed = False
-        end_of_slice = monotonic() + SLICE_S
+        enter = self._enter
+        self.received_at = now_s = monotonic()
+        end_of_slice = now_s + SLICE_S
         try:
             while filled - start >= 4:
                 if start and (monotonic() > end_of_slice or self._unsent > _MOST_IN_TURN):
@@ -279,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
                 if end > filled:
                     needed = 4 + size
                     break
-                self._handle(view[start + 4 : end])
+                enter(self, view[start + 4 : end])
                 if self._blocked or self._closing:
                     # What was put aside stays at the front.
                     start = start if self._aside is not None else end
@@ -295,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
             failed = True
         # What a failed request had staged lies in the buffer too, and must not be written later.
         if self.staged or failed:
-            self._commit()
+            self.commit()
         if lease is not None and now() >= lease.ends_at:
             self._drop_answers()
             lease.expire()
@@ -316,40 +319,15 @@ class Connection(asyncio.BufferedProtocol):
             self._broker.spawn(self._do_aside(self._aside))
             self._aside = None
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
+        """Has written what was staged so far."""
         staged, self.staged = self.staged, []
         self._broker.commit(staged)
 
-    def _handle(self, frame: memoryview) -> None:
-        header = read_request_header(frame)
-        api, version = header.api, header.version
-        if not self.client_id:
-            self.client_id = header.client_id(frame)
-        if api == 0 and 3 <= version <= 13:
-            if self._broker.checks_records:
-                self._check_and_produce(header, frame)
-            else:
-                produce.handle(self._broker, self, header, frame)
-            return
-        if self.staged:
-            # Whoever writes and then reads on the same connection finds what it wrote.
-            self._commit()
-        if api == 1 and 4 <= version <= 18:
-            fetch.handle(self._broker, self, header, frame)
-        elif api == Api.API_VERSIONS:
-            self.answer(header, api_versions.answer(self._broker, header, frame))
-        else:
-            dispatch.handle(self._broker, self, header, frame)
-
-    def _check_and_produce(self, header: RequestHeader, frame: memoryview) -> None:
-        """Looks into the records of a Produce request before it is handled, now or aside."""
-        checked, self.checked = self.checked, None
-        if checked is None:
-            checked, is_done = begin_checks(self._broker, header, frame)
-            if not is_done:
-                self.put_aside(partial(look_into_records, self._broker, self))
-                return
-        produce.handle(self._broker, self, header, frame, checked)
+    def rename(self, name: memoryview) -> None:
+        """Takes note of what the client calls itself."""
+        self.client_name = bytes(name)
+        self.client_id = str(name, "utf-8", "replace")
 
     def put_aside(self, work: Aside) -> None:
         """Has `work` done on the request at hand, and then handles it anew, before any other."""
@@ -359,15 +337,14 @@ class Connection(asyncio.BufferedProtocol):
     async def _do_aside(self, work: Aside) -> None:
         (size,) = INT32.unpack_from(self.input.view)
         try:
-            await work(self.input.view[4 : 4 + size])
+            self.prepared = await work(self.input.view[4 : 4 + size])
         except Exception as error:
             self.fail(error, "a request")
         else:
             self._unblock(_AWAITS_WORK_ASIDE)
 
-    def answer(self, header: RequestHeader, answer: Answer) -> None:
+    def answer(self, frame: bytes) -> None:
         """Gives the answer to the request at hand."""
-        frame = encoded(header, answer)
         if self._responses:
             response = Response(self)
             response.parts = [frame]
@@ -421,5 +398,5 @@ class Connection(asyncio.BufferedProtocol):
             self._unblock(_BACKED_UP)
 
     def _send_failed(self, reason: OSError) -> None:
-        logger.debug("sending to %s failed: %s", self.peer, reason)
+        logger.debug("sending to %s failed: %s", self.context.client, reason)
         self.finish()

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from moldau.broker.slices import Slices
 from moldau.log.record_check import RecordCheck
 from moldau.records.batch import HEADER_SIZE
-from moldau.wire.headers import RequestHeader, read_request_header
 from moldau.wire.primitives import TopicKey
 from moldau.wire.produce import ProduceRequest, produce_codec
 
 if TYPE_CHECKING:
-    from moldau.broker.net.connection import Connection
     from moldau.broker.server import Broker
 
 # How many steps of all checks of a request are done at once.
@@ -35,13 +33,13 @@ class CheckedProduce(NamedTuple):
 
 
 def begin_checks(
-    broker: Broker, header: RequestHeader, frame: memoryview
+    broker: Broker, version: int, start: int, frame: memoryview
 ) -> tuple[CheckedProduce, bool]:
     """Begin the checks of a Produce request; whether all of them are done."""
     checks: Checks = {}
     is_done = True
     steps = _STEPS_AT_ONCE
-    request = produce_codec(header.version).decode(frame, header.body)
+    request = produce_codec(version).decode(frame, start)
     for key, batches in request.topics:
         topic = broker.topic_name(key)
         for index, batch in batches:
@@ -61,11 +59,13 @@ def begin_checks(
     return CheckedProduce(request, checks), is_done
 
 
-async def look_into_records(broker: Broker, connection: Connection, frame: memoryview) -> None:
-    """Does the checks of the Produce request that the connection has put aside."""
-    checked, _ = begin_checks(broker, read_request_header(frame), frame)
+async def look_into_records(
+    broker: Broker, version: int, start: int, frame: memoryview
+) -> CheckedProduce:
+    """Does the checks of a Produce request that its connection has put aside."""
+    checked, _ = begin_checks(broker, version, start, frame)
     await finish_checks(checked.checks, broker.lookups)
-    connection.checked = checked
+    return checked
 
 
 async def finish_checks(checks: Checks, slots: asyncio.Semaphore) -> None:

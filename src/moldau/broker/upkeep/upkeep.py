@@ -121,7 +121,9 @@ class Upkeep:
         for connection in list(broker.connections):
             quiet = now - connection.active_at
             if quiet > longest:
-                logger.info("closing connection from %s: idle for %.0f s", connection.peer, quiet)
+                logger.info(
+                    "closing connection from %s: idle for %.0f s", connection.context.client, quiet
+                )
                 connection.finish()
             elif quiet > _QUIET_MS / 1000:
                 connection.input.shrink()

@@ -11,11 +11,11 @@ from functools import cache
 from struct import Struct, error
 from typing import TYPE_CHECKING
 
-from moldau.broker.api.registry import HANDLERS
+from moldau.broker.api.registry import DECLARED, reads
+from moldau.broker.net.request import Request
 from moldau.cluster.decisions.elections import knows_elr
-from moldau.wire.apis import VERSIONS, Api
+from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-from moldau.wire.headers import RequestHeader
 from moldau.wire.primitives import (
     INT16,
     INT64,
@@ -28,8 +28,10 @@ from moldau.wire.primitives import (
 )
 
 if TYPE_CHECKING:
+    from moldau.broker.net.connection import Connection
     from moldau.broker.server import Broker
 
+_VERSIONS = (0, 4)
 _ENTRY = Struct(">hhh")
 _LEVELS = Struct(">hh")
 _FIRST_WITH_NAMES = 3
@@ -39,15 +41,19 @@ _ELR_FEATURE = "eligible.leader.replicas.version"
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def answer(broker: Broker, header: RequestHeader, frame: memoryview) -> bytes:
+@reads(Api.API_VERSIONS, _VERSIONS, any_version=True)
+def api_versions(
+    broker: Broker, connection: Connection, request: Request, frame: memoryview
+) -> bytes:
     """The body of the response to an ApiVersions request of any version."""
-    if not VERSIONS[Api.API_VERSIONS].first <= header.version <= VERSIONS[Api.API_VERSIONS].last:
+    version = request.version
+    if not _VERSIONS[0] <= version <= _VERSIONS[1]:
         # KIP-511: a v0 body with our own range; the client asks again with a version that we know.
-        only = _ENTRY.pack(Api.API_VERSIONS, *VERSIONS[Api.API_VERSIONS][:2])
+        only = _ENTRY.pack(Api.API_VERSIONS, *_VERSIONS)
         return INT16.pack(Error.UNSUPPORTED_VERSION) + count(1, False) + only
-    if header.version >= _FIRST_WITH_NAMES and not _is_named(frame, header.body):
+    if version >= _FIRST_WITH_NAMES and not _is_named(frame, request.start):
         return INT16.pack(Error.INVALID_REQUEST) + count(0, True) + bytes(5)
-    return _encode(header.version, knows_elr(broker.state))
+    return _encode(version, knows_elr(broker.state))
 
 
 def _is_named(frame: memoryview, position: int) -> bool:
@@ -91,8 +97,7 @@ def _features(version: int, keeps_elr: bool) -> bytes:
 
 def served_versions() -> dict[int, tuple[int, int]]:
     """The APIs that this broker answers, with the first and last version of each."""
-    served = {Api.PRODUCE, Api.FETCH, Api.API_VERSIONS, *(Api(key) for key in HANDLERS)}
-    ranges = {int(api): (VERSIONS[api].first, VERSIONS[api].last) for api in served}
+    ranges = {api: (declared.first, declared.last) for api, declared in DECLARED.items()}
     # KAFKA-18659: librdkafka before 2.11 compresses only for brokers that know Produce v0.
-    ranges[Api.PRODUCE] = (0, VERSIONS[Api.PRODUCE].last)
+    ranges[Api.PRODUCE] = (0, DECLARED[Api.PRODUCE].last)
     return ranges

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.cluster.metadata import CLUSTER_OPERATIONS
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
+from moldau.broker.net.request import Request
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -17,7 +18,7 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
-@handles(Api.DESCRIBE_CLUSTER)
+@handles(Api.DESCRIBE_CLUSTER, (0, 2))
 def describe_cluster(broker: Broker, request: Request) -> Answer:
     """The brokers under the addresses that this client can reach them by."""
     body = request.body
@@ -32,7 +33,7 @@ def describe_cluster(broker: Broker, request: Request) -> Answer:
             "error_code": Error.UNSUPPORTED_ENDPOINT_TYPE,
             "error_message": f"Unsupported endpoint type {endpoint_type}",
         }
-    brokers = broker.describe_brokers(request.local_host, request.local_port)
+    brokers = broker.describe_brokers(request.context)
     answer: dict[str, Any] = {
         "cluster_id": broker.state.cluster_id,
         "controller_id": broker.state.controller_id,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
+from moldau.broker.net.request import Request
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from moldau.broker.server import Broker
 
 
-@handles(Api.DESCRIBE_QUORUM)
+@handles(Api.DESCRIBE_QUORUM, (0, 2))
 def describe_quorum(broker: Broker, request: Request) -> Answer:
     """Refuse as Kafka's clients expect of a cluster over ZooKeeper, and say what to ask instead."""
     where = "in ZooKeeper" if broker.settings.zookeeper_connect else "in this broker's data folder"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
+from moldau.broker.net.request import Request
 from moldau.cluster.decisions.partitions import ElectionType, PartitionKey
 from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
@@ -23,7 +24,7 @@ def _refuse(request: Request, error: ClusterError) -> Answer:
     return _answer(results, error.error)
 
 
-@handles(Api.ELECT_LEADERS, at_controller=_refuse)
+@handles(Api.ELECT_LEADERS, (0, 2), at_controller=_refuse)
 async def elect_leaders(broker: Broker, request: Request) -> Answer:
     """One result per partition asked for; where all are, every topic, with those that needed it."""
     number = getattr(request.body, "election_type", ElectionType.PREFERRED)

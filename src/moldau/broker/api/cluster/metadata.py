@@ -6,7 +6,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
+from moldau.broker.net.request import Request
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
@@ -67,10 +68,11 @@ class MetadataCache:
                 self._answers[key] = answer
 
 
-@handles(Api.METADATA)
+@handles(Api.METADATA, (0, 13))
 def metadata(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Answers from the cache, from the state, or after creating the topics that are missing."""
-    key = (request.version, request.local_host, request.local_port, request.raw)
+    context = request.context
+    key = (request.version, context.local_host, context.local_port, request.raw)
     answer = broker.metadata_cache.get(broker.state.version, key)
     if answer is not None:
         return answer
@@ -149,9 +151,7 @@ def _describe(broker: Broker, request: Request, refused: dict[str, ClusterError]
         # However often, and by name or by id, a topic is answered once.
         topics = list({(each["name"], each.get("topic_id")): each for each in found}.values())
     answer: dict[str, Any] = {
-        "brokers": broker.describe_brokers(
-            request.local_host, request.local_port, with_departed=bool(body.topics)
-        ),
+        "brokers": broker.describe_brokers(request.context, with_departed=bool(body.topics)),
         "cluster_id": broker.state.cluster_id,
         "controller_id": broker.state.controller_id,
         "topics": topics,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
 from moldau.broker.coordination.shards import Shards
+from moldau.broker.net.request import Request
 from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -21,7 +22,7 @@ _SEVERAL_KEYS = 4
 _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 
 
-@handles(Api.FIND_COORDINATOR)
+@handles(Api.FIND_COORDINATOR, (0, 6))
 def find_coordinator(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """One key, or since v4 several; the first ever asked for creates the coordinator's topic."""
     shards = _shards(broker, _key_type(request))
@@ -66,7 +67,7 @@ def _coordinator(
     if refusal is not None:
         return _refused(Error.COORDINATOR_NOT_AVAILABLE, refusal.message)
     leader = shards.leader_of(key)
-    for node in broker.describe_brokers(request.local_host, request.local_port):
+    for node in broker.describe_brokers(request.context):
         if node["node_id"] == leader:
             found = {"node_id": leader, "host": node["host"], "port": node["port"]}
             return found | {"error_message": "NONE" if request.version < _SEVERAL_KEYS else ""}

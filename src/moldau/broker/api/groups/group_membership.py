@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
 from moldau.broker.coordination.groups.classic.messages import Departure, Join, Joined, Sync, Synced
+from moldau.broker.net.request import Request
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import milliseconds
@@ -35,7 +36,7 @@ async def _later(answer: asyncio.Future[T], tell: Callable[[T], Answer]) -> Answ
     return tell(await answer)
 
 
-@handles(Api.JOIN_GROUP)
+@handles(Api.JOIN_GROUP, (0, 9))
 def join_group(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the group's members have all joined, or had the time to."""
     body, version = request.body, request.version
@@ -51,7 +52,7 @@ def join_group(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
         rebalance_timeout_ms,
         getattr(body, "group_instance_id", None),
         request.client_id,
-        f"/{request.client_host}",
+        f"/{request.context.client_host}",
         version >= _MEMBER_ID_REQUIRED,
         version >= _SKIP_ASSIGNMENT,
     )
@@ -83,7 +84,7 @@ def _joined(joined: Joined, version: int) -> Answer:
     }
 
 
-@handles(Api.SYNC_GROUP)
+@handles(Api.SYNC_GROUP, (0, 5))
 def sync_group(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the leader's assignment is stored."""
     body = request.body
@@ -111,7 +112,7 @@ def _synced(synced: Synced) -> Answer:
     }
 
 
-@handles(Api.HEARTBEAT)
+@handles(Api.HEARTBEAT, (0, 4))
 def heartbeat(broker: Broker, request: Request) -> Answer:
     """A member lives."""
     body = request.body
@@ -120,7 +121,7 @@ def heartbeat(broker: Broker, request: Request) -> Answer:
     return {"error_code": error}
 
 
-@handles(Api.LEAVE_GROUP)
+@handles(Api.LEAVE_GROUP, (0, 5))
 def leave_group(broker: Broker, request: Request) -> Answer:
     """One member leaves, or since v3 any number."""
     body = request.body

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.groups.group_membership import when_done
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
 from moldau.broker.coordination.groups.offsets import Offsets, TopicPartition
 from moldau.broker.coordination.groups.records import CommittedOffset
+from moldau.broker.net.request import Request
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import milliseconds
@@ -27,7 +28,7 @@ _SEVERAL_GROUPS = 8
 _NOTHING = Offsets()
 
 
-@handles(Api.OFFSET_COMMIT)
+@handles(Api.OFFSET_COMMIT, (2, 10))
 def offset_commit(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the offsets are on every in-sync replica."""
     body = request.body
@@ -101,7 +102,7 @@ def _check(broker: Broker, key: TopicKey, name: str, index: int, metadata: str) 
     return Error.NONE
 
 
-@handles(Api.OFFSET_FETCH)
+@handles(Api.OFFSET_FETCH, (1, 10))
 def offset_fetch(broker: Broker, request: Request) -> Answer:
     """What groups have committed; -1 where they have not."""
     body, version = request.body, request.version
@@ -188,7 +189,7 @@ def _fetched(index: int, committed: CommittedOffset | None) -> dict[str, Any]:
     }
 
 
-@handles(Api.OFFSET_DELETE)
+@handles(Api.OFFSET_DELETE, (0, 0))
 def offset_delete(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Forgets offsets of topics that no member of the group is subscribed to (KIP-496)."""
     body = request.body

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
 from moldau.broker.errors import code_and_message
+from moldau.broker.net.request import Request
 from moldau.broker.partitions.partition import Partition
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.log.errors import LogError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 HIGH_WATERMARK = -1
 
 
-@handles(Api.DELETE_RECORDS)
+@handles(Api.DELETE_RECORDS, (0, 2))
 async def delete_records(broker: Broker, request: Request) -> Answer:
     """Per partition, the offset before which no live replica holds anything any more."""
     deadline = broker.loop.time() + max(request.body.timeout.total_seconds(), 0.0)

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moldau.broker.api.records.fetch_sessions import FetchSession
+from moldau.broker.api.registry import reads
 from moldau.broker.errors import code_and_message
+from moldau.broker.net.request import Request
 from moldau.broker.net.responses import LongPoll, Response
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.refusals import not_here
@@ -22,12 +24,12 @@ from moldau.broker.replication.leader.follower_fetch import FollowerFetchRespons
 from moldau.broker.replication.leader.replica_selector import is_rack_aware, select_replica
 from moldau.cluster.state.topics import NO_LEADER
 from moldau.log.errors import LogError
+from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.fetch.codec import FetchCodec, fetch_codec
 from moldau.wire.fetch.request import FetchPartition, FetchRequest
 from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.fetch.session import SessionError
-from moldau.wire.headers import RequestHeader
 from moldau.wire.primitives import TopicKey
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ class FetchResponse(LongPoll):
 
     def _give_up(self) -> None:
         """A read that fails costs its own client the connection, not the writer that woke it."""
-        logger.exception("a parked fetch from %s failed", self.connection.peer)
+        logger.exception("a parked fetch from %s failed", self.connection.context.client)
         self.abandon()
         self.connection.finish()
 
@@ -173,49 +175,48 @@ class FetchResponse(LongPoll):
         return self._codec.encode_response(self._correlation_id, 0, session_id, topics, endpoints)
 
 
-def handle(
-    broker: Broker, connection: Connection, header: RequestHeader, frame: memoryview
-) -> None:
+@reads(Api.FETCH, (4, 18))
+def fetch(broker: Broker, connection: Connection, request: Request, frame: memoryview) -> None:
     """Reads the request and takes its place among the connection's answers."""
-    codec = fetch_codec(header.version)
-    request = codec.decode_request(frame, header.body)
-    if request.replica_id >= 0:
-        _serve_follower(broker, connection, header, codec, request)
+    codec = fetch_codec(request.version)
+    wanted = codec.decode_request(frame, request.start)
+    if wanted.replica_id >= 0:
+        _serve_follower(broker, connection, request, codec, wanted)
         return
     try:
-        session = broker.sessions.open(request, codec.by_id) if codec.has_sessions else None
+        session = broker.sessions.open(wanted, codec.by_id) if codec.has_sessions else None
     except SessionError as error:
-        _refuse_session(connection, header, codec, error)
+        _refuse_session(connection, request, codec, error)
         return
-    response = FetchResponse(broker, connection, codec, header.correlation_id, request, session)
-    connection.reserve(response, len(frame) + _HELD_PER_PARTITION * len(session or ()))
+    response = FetchResponse(broker, connection, codec, request.correlation_id, wanted, session)
+    connection.reserve(response, request.size + _HELD_PER_PARTITION * len(session or ()))
     response.begin()
 
 
 def _serve_follower(
     broker: Broker,
     connection: Connection,
-    header: RequestHeader,
+    request: Request,
     codec: FetchCodec,
-    request: FetchRequest,
+    wanted: FetchRequest,
 ) -> None:
     try:
-        session = broker.replication.follower_sessions.open(request, codec.by_id)
+        session = broker.replication.follower_sessions.open(wanted, codec.by_id)
     except SessionError as error:
-        _refuse_session(connection, header, codec, error)
+        _refuse_session(connection, request, codec, error)
         return
     response = FollowerFetchResponse(
-        broker, connection, codec, header.correlation_id, request, session
+        broker, connection, codec, request.correlation_id, wanted, session
     )
     connection.reserve(response)
-    session.take(request, response)
+    session.take(wanted, response)
 
 
 def _refuse_session(
-    connection: Connection, header: RequestHeader, codec: FetchCodec, error: SessionError
+    connection: Connection, request: Request, codec: FetchCodec, error: SessionError
 ) -> None:
     refusal = Response(connection)
-    refusal.parts = codec.encode_response(header.correlation_id, error.code, 0, [])
+    refusal.parts = codec.encode_response(request.correlation_id, error.code, 0, [])
     connection.reserve(refusal)
 
 

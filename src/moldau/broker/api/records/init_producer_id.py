@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
+from moldau.broker.net.request import Request
 from moldau.cluster.store import StoreError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("moldau.broker")
 
 
-@handles(Api.INIT_PRODUCER_ID)
+@handles(Api.INIT_PRODUCER_ID, (0, 5))
 async def init_producer_id(broker: Broker, request: Request) -> Answer:
     """A new producer id with epoch 0.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
+from moldau.broker.net.request import Request
 from moldau.broker.partitions.refusals import absent
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from moldau.broker.server import Broker
 
 
-@handles(Api.OFFSET_FOR_LEADER_EPOCH)
+@handles(Api.OFFSET_FOR_LEADER_EPOCH, (2, 4))
 def offset_for_leader_epoch(broker: Broker, request: Request) -> Answer:
     """Per partition, the largest epoch up to the one asked for, and the offset after its last."""
     return {

@@ -7,12 +7,21 @@ written them all. A write with acks=all is answered when the high watermark has 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from time import time_ns
 from typing import TYPE_CHECKING
 
+from moldau.broker.api.registry import reads
 from moldau.broker.errors import code_and_message
+from moldau.broker.net.request import Request
 from moldau.broker.net.responses import Response
 from moldau.broker.partitions.partition import Partition
-from moldau.broker.partitions.record_checks import CheckedProduce, Checks
+from moldau.broker.partitions.record_checks import (
+    CheckedProduce,
+    Checks,
+    begin_checks,
+    look_into_records,
+)
 from moldau.broker.partitions.refusals import absent
 from moldau.broker.partitions.refused_writes import RefusedWrites
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
@@ -28,8 +37,8 @@ from moldau.records.batch import (
     NotOneBatch,
 )
 from moldau.records.compression import Codec
+from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-from moldau.wire.headers import RequestHeader
 from moldau.wire.primitives import Endpoint, TopicKey
 from moldau.wire.produce import PartitionResult, ProduceCodec, ProduceRequest, produce_codec
 
@@ -178,28 +187,29 @@ class ProduceResponse(Response):
                     return
 
 
-def handle(
-    broker: Broker,
-    connection: Connection,
-    header: RequestHeader,
-    frame: memoryview,
-    checked: CheckedProduce | None = None,
-) -> None:
-    """Stages what the request appends and takes its place among the connection's answers.
-
-    `checked` is the request itself where its batches have been looked into already.
-    """
-    codec = produce_codec(header.version)
+@reads(Api.PRODUCE, (3, 13), stages=True)
+def produce(broker: Broker, connection: Connection, request: Request, frame: memoryview) -> None:
+    """Stages what the request appends and takes its place among the connection's answers."""
+    version = request.version
+    checked: CheckedProduce | None = None
+    if broker.checks_records:
+        checked, connection.prepared = connection.prepared, None
+        if checked is None:
+            checked, is_done = begin_checks(broker, version, request.start, frame)
+            if not is_done:
+                connection.put_aside(partial(look_into_records, broker, version, request.start))
+                return
+    codec = produce_codec(version)
     checks: Checks | None = None
     if checked is None:
-        request = codec.decode(frame, header.body)
+        wanted = codec.decode(frame, request.start)
     else:
-        request, checks = checked
-    acks = request.acks
-    response = ProduceResponse(connection, codec, header.correlation_id, request, len(frame))
-    now_ms = broker.now_ms()
+        wanted, checks = checked
+    acks = wanted.acks
+    response = ProduceResponse(connection, codec, request.correlation_id, wanted, request.size)
+    now_ms = time_ns() // 1_000_000
     refused = broker.refused_writes
-    for key, batches in request.topics:
+    for key, batches in wanted.topics:
         topic = broker.topic_name(key)
         results = []
         for index, batch in batches:
@@ -220,14 +230,14 @@ def handle(
             elif not batch:
                 result.fail(Error.INVALID_RECORD, "the request has no records for this partition")
             elif (
-                header.version < _FIRST_WITH_ZSTD
+                version < _FIRST_WITH_ZSTD
                 and len(batch) > _ATTRIBUTES
                 and batch[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD
             ):
-                message = f"zstd needs Produce v{_FIRST_WITH_ZSTD}, not v{header.version}"
+                message = f"zstd needs Produce v{_FIRST_WITH_ZSTD}, not v{version}"
                 result.fail(Error.UNSUPPORTED_COMPRESSION_TYPE, message)
             elif len(batch) > _ATTRIBUTES and batch[_ATTRIBUTES] & TRANSACTIONAL_BIT:
-                result.fail(*_no_transactions(request))
+                result.fail(*_no_transactions(wanted))
             else:
                 check = checks.get((key, index)) if checks else None
                 _append(partition, batch, now_ms, result, response, check, refused)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
 from moldau.broker.api.topics.config_entries import (
     ConfigEntry,
     broker_entries,
@@ -21,6 +21,7 @@ from moldau.broker.api.topics.config_entries import (
     topic_entries,
 )
 from moldau.broker.dynamic_settings import broker_settings, dynamic_settings, with_dynamic
+from moldau.broker.net.request import Request
 from moldau.broker.settings import BrokerSettings
 from moldau.broker.slices import Slices
 from moldau.cluster.decisions.configs import Edit, Operation, edited
@@ -59,7 +60,7 @@ _WITHOUT_SETTINGS = {
 _RESOURCES_AT_A_TIME = 5
 
 
-@handles(Api.DESCRIBE_CONFIGS)
+@handles(Api.DESCRIBE_CONFIGS, (1, 4))
 async def describe_configs(broker: Broker, request: Request) -> Answer:
     """The settings of each resource, all or those named; a few at a time, since each has dozens."""
     body = request.body
@@ -141,7 +142,7 @@ def _refuse(request: Request, error: ClusterError) -> Answer:
     }
 
 
-@handles(Api.ALTER_CONFIGS, at_controller=_refuse)
+@handles(Api.ALTER_CONFIGS, (0, 2), at_controller=_refuse)
 async def alter_configs(broker: Broker, request: Request) -> Answer:
     """Replaces each resource's settings: what is not mentioned goes back to its default."""
 
@@ -153,7 +154,7 @@ async def alter_configs(broker: Broker, request: Request) -> Answer:
     return await _alter(broker, request, replacement)
 
 
-@handles(Api.INCREMENTAL_ALTER_CONFIGS, at_controller=_refuse)
+@handles(Api.INCREMENTAL_ALTER_CONFIGS, (0, 1), at_controller=_refuse)
 async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
     """Changes the settings that are mentioned, and leaves each resource's others alone."""
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.cluster.metadata import TOPIC_OPERATIONS
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
+from moldau.broker.net.request import Request
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.cluster.state.topics import (
     NO_LEADER,
@@ -26,7 +27,7 @@ MAX_PARTITIONS = 2000
 UNKNOWN = -(1 << 31)
 
 
-@handles(Api.DESCRIBE_TOPIC_PARTITIONS)
+@handles(Api.DESCRIBE_TOPIC_PARTITIONS, (0, 0))
 def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
     """Topics in the order of their names, from the cursor to the limit, and the next cursor."""
     body = request.body

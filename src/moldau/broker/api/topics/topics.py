@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from moldau.broker.api.registry import Answer, Request, handles
+from moldau.broker.api.registry import Answer, handles
 from moldau.broker.api.topics.config_entries import ConfigEntry, topic_entries
+from moldau.broker.net.request import Request
 from moldau.cluster.decisions.assignment import NewPartitions, NewTopic
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.topics import Topic
@@ -29,7 +30,7 @@ def _refuse_creation(request: Request, error: ClusterError) -> Answer:
     return {"topics": [{"name": t.name, "configs": (), **_failure(error)} for t in topics]}
 
 
-@handles(Api.CREATE_TOPICS, at_controller=_refuse_creation)
+@handles(Api.CREATE_TOPICS, (2, 7), at_controller=_refuse_creation)
 async def create_topics(broker: Broker, request: Request) -> Answer:
     """One answer per name: the topic with all its settings, or why it was refused."""
     body = request.body
@@ -88,7 +89,7 @@ def _refuse_deletion(request: Request, error: ClusterError) -> Answer:
     return {"responses": [_deleted(name, id, error) for name, id in _names_and_ids(request)]}
 
 
-@handles(Api.DELETE_TOPICS, at_controller=_refuse_deletion)
+@handles(Api.DELETE_TOPICS, (1, 6), at_controller=_refuse_deletion)
 async def delete_topics(broker: Broker, request: Request) -> Answer:
     """Topics by name, and since v6 by id; each at most once."""
     pairs = _names_and_ids(request)
@@ -156,7 +157,7 @@ def _refuse_growth(request: Request, error: ClusterError) -> Answer:
     return {"results": [{"name": t.name, **_failure(error)} for t in request.body.topics]}
 
 
-@handles(Api.CREATE_PARTITIONS, at_controller=_refuse_growth)
+@handles(Api.CREATE_PARTITIONS, (0, 3), at_controller=_refuse_growth)
 async def create_partitions(broker: Broker, request: Request) -> Answer:
     """Raises topics to the number of partitions they should have."""
     body = request.body
