@@ -214,7 +214,7 @@ DELIBERATE: tuple[Deliberate, ...] = (
             *_ranges(24, 25, 26, 27, 28, 65, 66, moldau=_ABSENT),
             *_ranges(17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51, moldau=_ABSENT),
             *_ranges(57, 61, 64, 68, 69, 76, 77, 78, 79, 80, 81, moldau=_ABSENT),
-            *_ranges(83, 84, 85, 86, 87, 90, 91, 92, moldau=_ABSENT),
+            *_ranges(83, 84, 85, 86, 87, 88, 89, 90, 91, 92, moldau=_ABSENT),
             Place("Versions", "features"),
             Place("DescribeQuorum", "the_quorum", moldau="'unsupported_version'"),
             Place("Java tools", "kafka_metadata_quorum", moldau="1"),
@@ -225,8 +225,8 @@ DELIBERATE: tuple[Deliberate, ...] = (
         ),
     ),
     Deliberate(
-        "Versions that Kafka holds back as unstable and later releases offer.",
-        _ranges(2, 8, 9),
+        "Not offered: log folders that take no more partitions (KIP-1066).",
+        _ranges(35),
     ),
 )
 

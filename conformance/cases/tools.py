@@ -160,7 +160,7 @@ def dump_log_segments(s: Session) -> None:
 
 
 def _dump(s: Session, what: str, *words: str) -> str:
-    status, text = run("kafka.tools.DumpLogSegments", *words)
+    status, text = run(f"{TOOLS}.DumpLogSegments", *words)
     s.note(f"{what}: exit status", status)
     if status != 0:
         raise AssertionError(f"DumpLogSegments failed with {status}: {text[:500]}")

@@ -6,7 +6,14 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.decisions.elections import Held, Loss, departed, elected, handed_over, preferred
+from moldau.cluster.decisions.elections import (
+    Held,
+    Loss,
+    departed,
+    elect,
+    handed_over,
+    to_preferred,
+)
 from moldau.cluster.state.changes import BrokerJoined, PartitionsChanged, TopicCreated
 from moldau.cluster.state.state import ClusterState
 from moldau.cluster.state.topics import NO_LEADER, BrokerInfo, PartitionState, Topic
@@ -14,11 +21,11 @@ from moldau.cluster.state.topics import NO_LEADER, BrokerInfo, PartitionState, T
 BROKERS = range(5)
 
 
-def clean(topic: Topic) -> bool:
+def clean() -> bool:
     return False
 
 
-def unclean(topic: Topic) -> bool:
+def unclean() -> bool:
     return True
 
 
@@ -66,9 +73,8 @@ def check_step(before: PartitionState, after: PartitionState) -> None:
 def test_a_clean_election_keeps_to_the_living_in_sync_replicas(
     partitions: list[PartitionState], live: set[int]
 ) -> None:
-    state = cluster(partitions, live)
-    after = apply(state, elected(state.topics.values(), live, clean))
-    for old, new in zip(partitions, after, strict=True):
+    for old in partitions:
+        new = elect(old, live, clean) or old
         check_step(old, new)
         alive = [member for member in old.isr if member in live]
         if alive:
@@ -77,18 +83,16 @@ def test_a_clean_election_keeps_to_the_living_in_sync_replicas(
             assert set(new.isr) == set(alive)
         else:
             assert (new.leader, new.isr) == (NO_LEADER, old.isr)
-    assert elected(state.topics.values(), live, clean) == []
+        assert elect(new, live, clean) is None
 
 
 @given(partition_lists, live_brokers)
 def test_an_unclean_election_happens_only_where_no_in_sync_replica_lives(
     partitions: list[PartitionState], live: set[int]
 ) -> None:
-    state = cluster(partitions, live)
-    cleanly = cluster(partitions, live)
-    expected = apply(cleanly, elected(cleanly.topics.values(), live, clean))
-    after = apply(state, elected(state.topics.values(), live, unclean))
-    for old, clean_one, new in zip(partitions, expected, after, strict=True):
+    for old in partitions:
+        clean_one = elect(old, live, clean) or old
+        new = elect(old, live, unclean) or old
         check_step(old, new)
         if clean_one.leader != NO_LEADER or live.isdisjoint(old.replicas):
             assert new == clean_one
@@ -96,7 +100,7 @@ def test_an_unclean_election_happens_only_where_no_in_sync_replica_lives(
             assert new.isr == (new.leader,)
             assert new.leader in live
             assert new.leader not in old.adding or not live & (set(old.replicas) - set(old.adding))
-    assert elected(state.topics.values(), live, unclean) == []
+        assert elect(new, live, unclean) is None
 
 
 @given(partition_lists, live_brokers, st.sampled_from(BROKERS), st.sampled_from(Loss))
@@ -124,15 +128,14 @@ def test_who_comes_back_leads_nothing_and_is_in_sync_only_where_nobody_else_is(
 def test_the_preferred_replica_leads_where_it_can(
     partitions: list[PartitionState], live: set[int]
 ) -> None:
-    state = cluster(partitions, live)
-    after = apply(state, preferred(state.topics.values(), live))
-    for old, new in zip(partitions, after, strict=True):
+    for old in partitions:
+        new = to_preferred(old, live) or old
         check_step(old, new)
         first = old.replicas[0]
         able = first in live and first in old.isr
         assert new.leader == (first if able else old.leader)
         assert new.isr == old.isr
-    assert preferred(state.topics.values(), live) == []
+        assert to_preferred(new, live) is None
 
 
 @given(partition_lists, live_brokers, st.sampled_from(BROKERS))
@@ -156,18 +159,19 @@ def test_a_stopping_broker_gives_away_all_that_others_can_take(
 
 
 def test_the_first_replica_in_order_is_elected() -> None:
-    state = cluster([PartitionState((2, 0, 1), (0, 1, 2), 2, 7)], [0, 1])
-    [new] = apply(state, elected(state.topics.values(), {0, 1}, clean))
+    new = elect(PartitionState((2, 0, 1), (0, 1, 2), 2, 7), {0, 1}, clean)
     assert new == PartitionState((2, 0, 1), (0, 1), 0, 8)
 
 
 def test_the_last_in_sync_replica_stays_so_though_it_is_dead() -> None:
-    state = cluster([PartitionState((0, 1), (0, 1), 0)], [])
-    [one] = apply(state, elected(state.topics.values(), {1}, clean))
+    one = elect(PartitionState((0, 1), (0, 1), 0), {1}, clean)
+    assert one is not None
     assert (one.leader, one.isr) == (1, (1,))
-    [none] = apply(state, elected(state.topics.values(), {0}, clean))
+    none = elect(one, {0}, clean)
+    assert none is not None
     assert (none.leader, none.isr) == (NO_LEADER, (1,))
-    [back] = apply(state, elected(state.topics.values(), {0, 1}, clean))
+    back = elect(none, {0, 1}, clean)
+    assert back is not None
     assert (back.leader, back.isr, back.leader_epoch) == (1, (1,), 3)
 
 
@@ -179,8 +183,7 @@ def test_whoever_is_known_to_be_dead_does_not_count_as_remaining() -> None:
 
 def test_who_is_about_to_stop_is_elected_only_if_nobody_else_can_be() -> None:
     partition = PartitionState((0, 1, 2), (0, 1, 2), 0)
-    state = cluster([partition], [1, 2])
-    [new] = apply(state, elected(state.topics.values(), {1, 2}, clean, stopping={1}))
+    new = elect(partition, {1, 2}, clean, stopping={1})
     assert new == PartitionState((0, 1, 2), (1, 2), 2, 1)
-    [new] = apply(state, elected(state.topics.values(), {1}, clean, stopping={1}))
+    new = elect(new, {1}, clean, stopping={1})
     assert new == PartitionState((0, 1, 2), (1,), 1, 2)

@@ -81,8 +81,7 @@ class Node:
         """Like kill -9: nobody listens and nothing is done, but the session goes on for a while."""
         self.is_alive = False
         await self.controller.stop()
-        for task in list(self.store._tasks):
-            task.cancel()
+        await self.store._stop_following()
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()

@@ -45,7 +45,7 @@ from moldau.cluster.decisions.topics import (
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.name_locks import NameLocks
 from moldau.cluster.producer_ids import ProducerIds
-from moldau.cluster.reconciler import Office, OfficeSettings
+from moldau.cluster.reconciler import Reconciler, ReconcilerSettings
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
@@ -73,7 +73,7 @@ CreateAtController = Callable[[Sequence[NewTopic]], Awaitable[list[Outcome] | No
 logger = logging.getLogger(__name__)
 
 
-class ControllerSettings(TopicDefaults, OfficeSettings, Protocol):
+class ControllerSettings(TopicDefaults, ReconcilerSettings, Protocol):
     """What the controller reads of a broker's settings."""
 
 
@@ -82,7 +82,7 @@ class Controller:
 
     Every broker has one, but only that of the broker which holds the office decides; elsewhere
     everything is refused with NOT_CONTROLLER. Between `start` and `stop` it also does what the
-    office asks of it by itself (see `Office`).
+    office asks of it by itself (see `Reconciler`).
 
     Several things asked for at once get one answer each, in order: the outcome, or the
     ClusterError it was refused with. Nothing is answered that is not durable.
@@ -107,7 +107,7 @@ class Controller:
         self.defaults = defaults
         self._new_id = new_id
         self.producer_ids = ProducerIds(store)
-        self._office = Office(
+        self._reconciler = Reconciler(
             store, broker, peers, lambda: self.defaults, self.is_unclean, self.minimum_isr
         )
         self._names_held = NameLocks()
@@ -124,10 +124,10 @@ class Controller:
 
     def start(self) -> None:
         """Begin with the duties of the office, whenever this broker holds it."""
-        self._office.start()
+        self._reconciler.start()
 
     async def stop(self) -> None:
-        await self._office.stop()
+        await self._reconciler.stop()
 
     # -- topics
 

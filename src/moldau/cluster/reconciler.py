@@ -40,7 +40,7 @@ PAUSE_AFTER_CONFLICT_S = 0.005
 logger = logging.getLogger(__name__)
 
 
-class OfficeSettings(Protocol):
+class ReconcilerSettings(Protocol):
     """Read anew each time, since some change while the broker runs."""
 
     @property
@@ -50,7 +50,7 @@ class OfficeSettings(Protocol):
     def leader_imbalance_check_interval_seconds(self) -> int: ...
 
 
-class Office:
+class Reconciler:
     """The controller's standing duties, done while this broker is the controller. Event loop only.
 
     - A partition whose leader is gone gets another, as `elections` has it.
@@ -65,7 +65,7 @@ class Office:
         store: MetadataStore,
         broker: int,
         peers: Peers,
-        settings: Callable[[], OfficeSettings],
+        settings: Callable[[], ReconcilerSettings],
         is_unclean: Callable[[Topic], bool],
         minimum: Minimum = no_minimum,
     ) -> None:

@@ -54,11 +54,6 @@ class Attempts:
         self.sleep(min(backoff, max(self.left_s, 0.0)))
         return True
 
-    def made_progress(self) -> None:
-        """What has been waited for came: the next trouble is a new one."""
-        self.started = self.clock()
-        self.failures = 0
-
 
 def attempts(settings: PeerSettings, within_s: float | None = None) -> Attempts:
     return Attempts(

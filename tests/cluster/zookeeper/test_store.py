@@ -202,10 +202,10 @@ def test_a_controller_that_was_replaced_commits_nothing_whatever_it_believes(con
         async with joined(connect, 1, 2) as (one, two):
             # It does not hear of it.
             async with one.store._lock:
-                believed = one.store._office.guards
+                believed = one.store._election.guards
                 await two.store.depose()
                 await until(lambda: two.controller == 2)
-                assert one.store._office.is_held
+                assert one.store._election.is_held
                 draft = Draft(one.store.state, [TopicCreated(topic("a"))])
                 with pytest.raises(NotController):
                     await one.store._commits.write(draft, believed)
@@ -263,7 +263,7 @@ def test_a_second_life_replaces_the_registration_and_the_office_of_the_first(con
                 await until(lambda: other.store.state.brokers.get(1) == second.registered)
                 assert BrokerLeft(1) in other.changes
                 await until(lambda: second.controller == other.controller != -1)
-                holders = [m for m in (first, second, other) if m.store._office.is_held]
+                holders = [m for m in (first, second, other) if m.store._election.is_held]
                 assert len(holders) == 1
                 assert holders[0] is not first
                 with pytest.raises(StoreError):

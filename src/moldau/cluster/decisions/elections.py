@@ -154,26 +154,6 @@ def _after_loss(
     )
 
 
-def elected(
-    topics: Iterable[Topic],
-    live: Brokers,
-    unclean: Callable[[Topic], bool],
-    stopping: Brokers = (),
-    minimum: Minimum = no_minimum,
-) -> list[PartitionsChanged]:
-    """A living leader for each partition that has none, and no dead among the in-sync replicas.
-
-    `unclean` says of which topics a replica may lead that is not in sync. Those of the living that
-    are `stopping` are the last to be elected.
-    """
-
-    def decide_for(topic: Topic) -> Decide:
-        least = minimum(topic)
-        return lambda _, partition: elect(partition, live, lambda: unclean(topic), stopping, least)
-
-    return _changes(topics, decide_for)
-
-
 def elect(
     partition: PartitionState,
     live: Brokers,
@@ -181,7 +161,12 @@ def elect(
     stopping: Brokers = (),
     minimum: int = 0,
 ) -> PartitionState | None:
-    """The same for one partition; None if it is in order."""
+    """Give a partition a living leader, and put the dead out of its in-sync replicas; None if it is
+    in order.
+
+    `unclean` says whether a replica may lead that is not in sync. Those of the living that are
+    `stopping` are the last to be elected.
+    """
     # Nearly always nothing is to be done, so that is found out first.
     if (
         partition.leader in live
@@ -236,18 +221,6 @@ def _last_resort(partition: PartitionState, live: Brokers) -> int:
     lost = dict(partition.lost)
     order = [member for member in (*settled, *partition.adding) if member not in lost]
     return first_of([*partition.last_known_elr, *order, *lost], live)
-
-
-def preferred(
-    topics: Iterable[Topic], live: Brokers, minimum: Minimum = no_minimum
-) -> list[PartitionsChanged]:
-    """Leadership to the first replica of each partition wherever that is alive and in sync."""
-
-    def decide_for(topic: Topic) -> Decide:
-        least = minimum(topic)
-        return lambda _, partition: to_preferred(partition, live, least)
-
-    return _changes(topics, decide_for)
 
 
 def to_preferred(

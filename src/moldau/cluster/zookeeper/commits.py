@@ -44,6 +44,14 @@ class Commits:
         self._broker_id = broker_id
         self._own = (paths.broker(broker_id), paths.folder(broker_id))
 
+    def joining(self, draft: Draft) -> list[Check]:
+        """Guards that whoever comes into sync is in the life that it was judged by (KIP-903)."""
+        registrations = self._tree.registrations
+        joining = sorted(draft.joining())
+        if not all(broker in registrations for broker in joining):
+            raise Conflict(f"of the brokers {joining} not all are registered")
+        return [Check(self._paths.folder(broker), registrations[broker]) for broker in joining]
+
     async def write(self, draft: Draft, guards: Sequence[Check]) -> None:
         """Make it so, in as few transactions as hold it and while the guards hold. Errors as in
         MetadataStore.commit."""

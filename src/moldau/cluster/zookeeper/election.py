@@ -1,4 +1,4 @@
-"""The controller's office: who holds it, and how it is won and lost."""
+"""Elections of the controller: who holds the office, and how it is won and lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger("moldau.cluster.zookeeper")
 NOBODY = -1
 
 
-class Office:
+class Election:
     """/controller and /controller-epoch. Event loop only, one call at a time (the store's lock).
 
     The office belongs to the session that created /controller, by a transaction that also wrote

@@ -8,7 +8,7 @@ import time
 from moldau.cluster.store import NotController
 from moldau.cluster.zookeeper.commits import Commits
 from moldau.cluster.zookeeper.differences import broker_differences
-from moldau.cluster.zookeeper.election import Office
+from moldau.cluster.zookeeper.election import Election
 from moldau.cluster.zookeeper.operations import Refused
 from moldau.cluster.zookeeper.session import Session, Watch
 from moldau.cluster.zookeeper.tree import Tree
@@ -20,7 +20,7 @@ logger = logging.getLogger("moldau.cluster.zookeeper")
 _TRIM_DELETED_EVERY_S = 3600.0
 
 
-class Duties:
+class Housekeeping:
     """Event loop only, one call at a time (the store's lock), and only in office."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Duties:
         session: Session,
         paths: Paths,
         tree: Tree,
-        office: Office,
+        election: Election,
         commits: Commits,
         *,
         on_members: Watch,
@@ -36,7 +36,7 @@ class Duties:
         self._session = session
         self._paths = paths
         self._tree = tree
-        self._office = office
+        self._election = election
         self._commits = commits
         self._on_members = on_members
         self._trim_deleted_at = 0.0
@@ -49,7 +49,7 @@ class Duties:
         if not changes:
             return
         try:
-            await self._session.multi([*self._office.guards, self._commits.notice(brokers=True)])
+            await self._session.multi([*self._election.guards, self._commits.notice(brokers=True)])
         except Refused as refusal:
             raise NotController("another broker has been elected controller") from refusal
         await self._tree.refresh_topics_since(self._tree.notices)
@@ -57,7 +57,7 @@ class Duties:
 
     async def trim(self) -> None:
         """Remove what nobody needs any more."""
-        guards = self._office.guards
+        guards = self._election.guards
         try:
             self._tree.notices = await trim_notices(
                 self._session, self._paths, guards, self._tree.notices

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from moldau.cluster.state.topics import BrokerInfo
+from moldau.cluster.store import StoreError
 from moldau.cluster.zookeeper.operations import (
     Check,
     Create,
@@ -16,6 +20,7 @@ from moldau.cluster.zookeeper.operations import (
     Refused,
     SetData,
     Stat,
+    Unanswered,
 )
 from moldau.cluster.zookeeper.session import Session
 from moldau.cluster.zookeeper.znodes import (
@@ -27,6 +32,10 @@ from moldau.cluster.zookeeper.znodes import (
 
 logger = logging.getLogger("moldau.cluster.zookeeper")
 
+T = TypeVar("T")
+
+_RETRY_S = 0.1
+
 
 class Occupied(Exception):
     """Another broker, or this one with another data folder, is registered under the id."""
@@ -36,7 +45,7 @@ class Occupied(Exception):
         self.holder = holder
 
 
-class Membership:
+class Registrations:
     """/brokers and /folders. Event loop only, one call at a time (the store's lock).
 
     A registration belongs to a session. Each writes /folders/<id> too, whose version therefore
@@ -56,6 +65,27 @@ class Membership:
     def lose(self) -> None:
         """The registration is gone; what is written from now on is written by nobody's right."""
         self.guards = []
+
+    async def when_free(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do what no other process may have this broker's id for; StoreError if one keeps it."""
+        # Another's session may still have to run out, by its own timeout.
+        deadline = time.monotonic() + 1.5 * self._session.timeout_s + 1
+        while True:
+            try:
+                return await work()
+            except Unanswered as error:
+                logger.info("%s; registering again", error)
+            except Refused as refusal:
+                logger.info("%s; registering again", refusal)
+                if time.monotonic() > deadline:
+                    raise
+            except Occupied as error:
+                if time.monotonic() > deadline:
+                    raise StoreError(
+                        f"{error}, from another data folder, and lives. Give this broker another"
+                        " id, or stop that one"
+                    ) from error
+            await asyncio.sleep(_RETRY_S)
 
     async def arrive(self, id: int, folder_id: str) -> None:
         """Begin another life of the broker: what others decide about the last one fails.

@@ -1,4 +1,4 @@
-"""What this broker knows of the nodes in ZooKeeper, and how it keeps up with them."""
+"""The tree of nodes in ZooKeeper, as far as this broker knows it, and how it keeps up with it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from moldau.cluster.zookeeper.differences import (
     config_differences,
     topic_differences,
 )
-from moldau.cluster.zookeeper.operations import (
-    Create,
-    NoNode,
-)
+from moldau.cluster.zookeeper.operations import Create, NoNode, Unanswered, Unreachable
 from moldau.cluster.zookeeper.reading import (
     ReadTopics,
     read_brokers,
@@ -38,6 +35,8 @@ from moldau.cluster.zookeeper.znodes import (
 )
 
 logger = logging.getLogger("moldau.cluster.zookeeper")
+
+_ATTEMPTS = 5
 
 
 class Tree:
@@ -68,6 +67,8 @@ class Tree:
         self.own_notices: set[str] = set()
         self.notices: list[str] = []
         self._last_notice = ""
+        # The session in which everything was read last; 0 before the first time.
+        self._loaded_in = 0
         self._session = session
         self._paths = paths
         self._broker_id = broker_id
@@ -93,6 +94,27 @@ class Tree:
                 # It is so whatever a listener makes of it.
                 kinds = ", ".join(sorted({type(change).__name__ for change in applied}))
                 logger.exception("a listener failed on %s", kinds)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it was ever read."""
+        return bool(self._loaded_in)
+
+    async def be_current(self) -> None:
+        """Read everything anew if that has not been done in this session."""
+        for _ in range(_ATTEMPTS):
+            session_id = self._session.id
+            if self._loaded_in == session_id:
+                return
+            try:
+                await self._session.sync()
+                await self.load()
+            except Unanswered as error:
+                logger.info("%s; reading again", error)
+            else:
+                self._loaded_in = session_id
+                return
+        raise Unreachable(f"the connection to ZooKeeper at {self._session.hosts} does not last")
 
     async def load(self) -> None:
         """Read everything, and publish how it differs from what was known."""
