@@ -11,10 +11,11 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MISSING = [name for name in ("pyspark", "pyarrow", "numba") if find_spec(name) is None]
+EXTRA = ("deltalake", "numba", "pyarrow", "pyspark")
+MISSING = [name for name in EXTRA if find_spec(name) is None]
 
-# test_extra.py stays, and says that the others were left out.
-collect_ignore_glob = ["test_[!e]*.py"] if MISSING else []
+# test_extra.py stays, and says that the others, and all folders, were left out.
+collect_ignore_glob = ["test_[!e]*.py", "[!t]*"] if MISSING else []
 
 
 @pytest.fixture(scope="module")

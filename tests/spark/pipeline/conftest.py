@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.conftest import MISSING
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-collect_ignore_glob = ["test_*.py"] if MISSING else []
 
 
 @pytest.fixture(scope="module")

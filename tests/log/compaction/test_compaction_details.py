@@ -16,7 +16,7 @@ from moldau.log.log import Log
 from moldau.log.store.store import LogStore
 from moldau.records.batch import InvalidRecord, batches
 from moldau.records.record import Record, build_batch, build_end_marker
-from tests.log.test_compaction import (
+from tests.log.compaction.test_compaction import (
     COMPACT,
     DAY,
     NOW,
