@@ -17,6 +17,7 @@ PACKAGE = Path(moldau.__file__).parent
 # Bottom up, as in docs/index.md: a part may import from its own row and from earlier ones.
 LAYERS = (
     "settings",
+    "topic_partition",
     "records",
     "log",
     "wire",

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cli.rebalance import Impossible, Move, Place, Replicas, plan
+from moldau.cli.rebalance import Impossible, Move, Replicas, plan
+from moldau.topic_partition import TopicPartition
 
-Partitions = dict[Place, Replicas]
+Partitions = dict[TopicPartition, Replicas]
 
 
 @st.composite
@@ -27,11 +28,13 @@ def layouts(draw: st.DrawFn) -> tuple[Partitions, dict[int, str | None]]:
     return partitions, dict.fromkeys(brokers)
 
 
-def after(partitions: Mapping[Place, Replicas], moves: list[Move]) -> Partitions:
+def after(partitions: Mapping[TopicPartition, Replicas], moves: list[Move]) -> Partitions:
     return {**partitions, **{move.place: move.new for move in moves}}
 
 
-def loads(partitions: Mapping[Place, Replicas], brokers: Mapping[int, object]) -> Counter[int]:
+def loads(
+    partitions: Mapping[TopicPartition, Replicas], brokers: Mapping[int, object]
+) -> Counter[int]:
     held = Counter(dict.fromkeys(brokers, 0))
     for replicas in partitions.values():
         held.update(replicas)

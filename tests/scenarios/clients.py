@@ -15,9 +15,9 @@ from confluent_kafka import (
     Message,
     Producer,
 )
-from confluent_kafka import TopicPartition as TopicPlace
+from confluent_kafka import TopicPartition as Position
 
-from tests.scenarios.ledger import Label, Ledger, Place, Wrong, label_of, payload
+from tests.scenarios.ledger import Label, Ledger, TopicPartition, Wrong, label_of, payload
 
 PATIENCE_S = 60.0
 # A client that notices soon that a broker has fallen silent.
@@ -107,7 +107,7 @@ class Writer(Background):
         self,
         bootstrap: str,
         ledger: Ledger,
-        places: Sequence[Place],
+        places: Sequence[TopicPartition],
         number: int = 0,
         rate: float = 1000.0,
     ) -> None:
@@ -172,18 +172,18 @@ class Writer(Background):
 class Reader(Background):
     """A consumer without a group that reads everything from the beginning, and goes on."""
 
-    def __init__(self, bootstrap: str, ledger: Ledger, places: Sequence[Place]) -> None:
+    def __init__(self, bootstrap: str, ledger: Ledger, places: Sequence[TopicPartition]) -> None:
         super().__init__(ledger)
         self._next = dict.fromkeys(places, 0)
-        self._newest: dict[tuple[Place, int], int] = {}
+        self._newest: dict[tuple[TopicPartition, int], int] = {}
         self._consumer = _consumer(bootstrap, "-", error_cb=self._on_error)
-        self._consumer.assign([TopicPlace(*place, OFFSET_BEGINNING) for place in places])
+        self._consumer.assign([Position(*place, OFFSET_BEGINNING) for place in places])
 
     def _turn(self) -> None:
         for message in self._consumer.consume(500, 0.1):
             if not _is_message(message):
                 continue
-            place = Place(str(message.topic()), int(message.partition() or 0))
+            place = TopicPartition(str(message.topic()), int(message.partition() or 0))
             offset = int(message.offset() or 0)
             label = label_of(message.value())
             if offset != self._next[place]:
@@ -206,7 +206,7 @@ class Member(Background):
 
     def __init__(self, bootstrap: str, ledger: Ledger, topic: str, group: str) -> None:
         super().__init__(ledger)
-        self.taken: set[tuple[Place, int]] = set()
+        self.taken: set[tuple[TopicPartition, int]] = set()
         self._consumer = _consumer(
             bootstrap,
             group,
@@ -222,7 +222,7 @@ class Member(Background):
     def _turn(self) -> None:
         for message in self._consumer.consume(500, 0.1):
             if _is_message(message):
-                place = Place(str(message.topic()), int(message.partition() or 0))
+                place = TopicPartition(str(message.topic()), int(message.partition() or 0))
                 offset = int(message.offset() or 0)
                 self._ledger.on_seen(place, offset, label_of(message.value()))
                 self.taken.add((place, offset))
@@ -231,14 +231,14 @@ class Member(Background):
         self._consumer.close()
 
 
-def read_all(bootstrap: str, place: Place, at_least: int = 0) -> dict[int, Label]:
+def read_all(bootstrap: str, place: TopicPartition, at_least: int = 0) -> dict[int, Label]:
     """A partition from beginning to end, and at least up to an offset that must be there."""
     consumer = _consumer(bootstrap, "-")
     found: dict[int, Label] = {}
     deadline = time.monotonic() + PATIENCE_S
     try:
         end = _end_of(consumer, place, at_least, deadline)
-        consumer.assign([TopicPlace(*place, OFFSET_BEGINNING)])
+        consumer.assign([Position(*place, OFFSET_BEGINNING)])
         while max(found, default=-1) + 1 < end:
             if time.monotonic() > deadline:
                 raise Wrong(f"{place}: read up to {max(found, default=-1)}, the end is {end}")
@@ -250,12 +250,12 @@ def read_all(bootstrap: str, place: Place, at_least: int = 0) -> dict[int, Label
     return found
 
 
-def _end_of(consumer: Consumer, place: Place, at_least: int, deadline: float) -> int:
+def _end_of(consumer: Consumer, place: TopicPartition, at_least: int, deadline: float) -> int:
     """Where the partition ends. One that ends sooner than it should may just not have settled."""
     while True:
         end = -1
         try:
-            _, end = consumer.get_watermark_offsets(TopicPlace(*place), timeout=3)
+            _, end = consumer.get_watermark_offsets(Position(*place), timeout=3)
         except KafkaException as problem:
             if time.monotonic() > deadline:
                 raise Wrong(f"{place}: nobody says where it ends: {problem}") from problem

@@ -24,7 +24,7 @@ _HEAD = struct.Struct(">IQ")
 _MOST_SHOWN = 5
 
 
-class Place(NamedTuple):
+class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
@@ -81,10 +81,10 @@ class Ledger:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: defaultdict[Place, _Known] = defaultdict(_Known)
+        self._known: defaultdict[TopicPartition, _Known] = defaultdict(_Known)
         self.problems: list[str] = []
 
-    def on_acknowledged(self, place: Place, label: Label, offset: int | None) -> None:
+    def on_acknowledged(self, place: TopicPartition, label: Label, offset: int | None) -> None:
         """Without an offset when librdkafka knows none: it lost the answer, and takes that to a
         later message for an answer to this one as well."""
         with self._lock:
@@ -93,7 +93,7 @@ class Ledger:
             if offset is not None:
                 self._learn(place, offset, label, "was acknowledged")
 
-    def on_seen(self, place: Place, offset: int, label: Label) -> None:
+    def on_seen(self, place: TopicPartition, offset: int, label: Label) -> None:
         with self._lock:
             self._known[place].seen[offset] = label
             self._learn(place, offset, label, "was seen")
@@ -102,16 +102,16 @@ class Ledger:
         with self._lock:
             self.problems.append(problem)
 
-    def acknowledged(self, place: Place) -> int:
+    def acknowledged(self, place: TopicPartition) -> int:
         with self._lock:
             return len(self._known[place].acknowledged)
 
-    def end_of_seen(self, place: Place) -> int:
+    def end_of_seen(self, place: TopicPartition) -> int:
         """The offset after the last that any reader saw."""
         with self._lock:
             return max(self._known[place].seen, default=-1) + 1
 
-    def end_of_acknowledged(self, place: Place) -> int:
+    def end_of_acknowledged(self, place: TopicPartition) -> int:
         """The offset after the last that was acknowledged."""
         with self._lock:
             offsets = self._known[place].acknowledged.values()
@@ -123,7 +123,7 @@ class Ledger:
             if self.problems:
                 raise Wrong("\n".join(self.problems[:_MOST_SHOWN]))
 
-    def check_all(self, place: Place, found: dict[int, Label]) -> None:
+    def check_all(self, place: TopicPartition, found: dict[int, Label]) -> None:
         """Wrong unless `found`, a whole partition as it is at the end, keeps every promise."""
         self.check()
         with self._lock:
@@ -143,7 +143,7 @@ class Ledger:
                 raise Wrong(f"{place}: seen by a reader and gone: {_some(gone)}")
         check_order(place, found)
 
-    def _learn(self, place: Place, offset: int, label: Label, what: str) -> None:
+    def _learn(self, place: TopicPartition, offset: int, label: Label, what: str) -> None:
         known = self._known[place]
         other = known.at.setdefault(offset, label)
         if other != label:
@@ -153,7 +153,7 @@ class Ledger:
             self.problems.append(f"{place}: {label} {what} at {offset} and was at {before} before")
 
 
-def check_order(place: Place, found: dict[int, Label]) -> None:
+def check_order(place: TopicPartition, found: dict[int, Label]) -> None:
     """Wrong unless each producer's messages stand in order, once each, without gaps in offsets."""
     newest: dict[int, int] = {}
     expected = min(found, default=0)

@@ -10,7 +10,7 @@ from typing import Self
 
 from moldau.testing import Cluster
 from tests.scenarios.clients import PATIENCE_S, Background, Member, Reader, Writer, read_all
-from tests.scenarios.ledger import Ledger, Place, Wrong
+from tests.scenarios.ledger import Ledger, TopicPartition, Wrong
 
 TOPIC = "orders"
 
@@ -36,7 +36,7 @@ class Play:
         self.ledger = Ledger()
         configs = {"min_insync_replicas": 2, **configs}
         cluster.create_topic(topic, partitions, -1, **configs)
-        self.places = [Place(topic, index) for index in range(partitions)]
+        self.places = [TopicPartition(topic, index) for index in range(partitions)]
         bootstrap = cluster.bootstrap
         self.writers = [
             Writer(bootstrap, self.ledger, self.places, number) for number in range(writers)
@@ -117,7 +117,7 @@ class Play:
         self._check_logs()
         self.ledger.check()
 
-    def _check_group(self, ends: dict[Place, int]) -> None:
+    def _check_group(self, ends: dict[TopicPartition, int]) -> None:
         """Between them the members must have been given every message."""
         if not self.members:
             return

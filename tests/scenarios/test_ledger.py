@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scenarios.ledger import Label, Ledger, Place, Wrong, check_order, label_of, payload
+from tests.scenarios.ledger import (
+    Label,
+    Ledger,
+    TopicPartition,
+    Wrong,
+    check_order,
+    label_of,
+    payload,
+)
 
-PLACE = Place("orders", 0)
+PLACE = TopicPartition("orders", 0)
 
 
 def label(number: int, producer: int = 0) -> Label:

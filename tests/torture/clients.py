@@ -13,9 +13,9 @@ from confluent_kafka import (
     Message,
     Producer,
 )
-from confluent_kafka import TopicPartition as TopicPlace
+from confluent_kafka import TopicPartition as Position
 
-from tests.torture.messages import Ledger, Place, Wrong, check_payload, payload
+from tests.torture.messages import Ledger, TopicPartition, Wrong, check_payload, payload
 
 PATIENCE_S = 60.0
 _QUICK = {
@@ -49,7 +49,7 @@ def wait_until(is_so: Callable[[], bool], what: str, turn: Callable[[], object])
 class Sender:
     """An idempotent producer with acks=all that numbers its messages per partition."""
 
-    def __init__(self, bootstrap: str, ledgers: dict[Place, Ledger]) -> None:
+    def __init__(self, bootstrap: str, ledgers: dict[TopicPartition, Ledger]) -> None:
         self._ledgers = ledgers
         self._outage = Outage()
         self._producer = Producer(
@@ -69,7 +69,7 @@ class Sender:
         )
         self._problems: list[Wrong] = []
 
-    def send(self, place: Place, key: bytes | None = None) -> None:
+    def send(self, place: TopicPartition, key: bytes | None = None) -> None:
         ledger = self._ledgers[place]
         number = ledger.sent
         ledger.sent += 1
@@ -126,7 +126,7 @@ class Watcher:
         self._ledgers = {ledger.place: ledger for ledger in ledgers}
         self._outage = Outage()
         self._consumer = _consumer(bootstrap, error_cb=self._outage)
-        self._consumer.assign([TopicPlace(*place, OFFSET_BEGINNING) for place in self._ledgers])
+        self._consumer.assign([Position(*place, OFFSET_BEGINNING) for place in self._ledgers])
 
     def poll(self, seconds: float = 0.0) -> int:
         """Takes what has come; how many messages that was."""
@@ -134,7 +134,7 @@ class Watcher:
         for message in messages:
             _raise_fatal(message)
             if message.error() is None:
-                place = Place(str(message.topic()), int(message.partition() or 0))
+                place = TopicPartition(str(message.topic()), int(message.partition() or 0))
                 self._ledgers[place].on_seen(int(message.offset() or 0), message.value())
         return len(messages)
 
@@ -153,13 +153,13 @@ class Watcher:
         self._consumer.close()
 
 
-def read_newest(bootstrap: str, place: Place) -> dict[bytes, int]:
+def read_newest(bootstrap: str, place: TopicPartition) -> dict[bytes, int]:
     """Reads a partition whole: key to the number of the last message that it has there."""
     consumer = _consumer(bootstrap)
     newest: dict[bytes, int] = {}
     try:
-        end = consumer.get_watermark_offsets(TopicPlace(*place), timeout=PATIENCE_S)[1]
-        consumer.assign([TopicPlace(*place, OFFSET_BEGINNING)])
+        end = consumer.get_watermark_offsets(Position(*place), timeout=PATIENCE_S)[1]
+        consumer.assign([Position(*place, OFFSET_BEGINNING)])
         position = -1
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -175,7 +175,7 @@ def read_newest(bootstrap: str, place: Place) -> dict[bytes, int]:
                 if number != offset:
                     raise Wrong(f"{place}: message {number} lies at offset {offset}")
                 newest[message.key() or b""] = number
-            [at] = consumer.position([TopicPlace(*place)])
+            [at] = consumer.position([Position(*place)])
             if at.offset >= end or not end:
                 return newest
             if time.monotonic() > deadline:

@@ -11,7 +11,7 @@ _NUMBER = struct.Struct(">Q")
 _LARGEST = 900
 
 
-class Place(NamedTuple):
+class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
@@ -20,7 +20,7 @@ class Wrong(Exception):
     """A promise was broken; the message says which."""
 
 
-def payload(place: Place, number: int) -> bytes:
+def payload(place: TopicPartition, number: int) -> bytes:
     """The bytes of message `number`: its number, then what only that message has."""
     seed = f"{place.topic} {place.partition} {number}".encode()
     digest = hashlib.blake2b(seed).digest()
@@ -28,7 +28,7 @@ def payload(place: Place, number: int) -> bytes:
     return _NUMBER.pack(number) + (digest * (size // len(digest) + 1))[:size]
 
 
-def check_payload(place: Place, offset: int, content: bytes | None) -> int:
+def check_payload(place: TopicPartition, offset: int, content: bytes | None) -> int:
     """The number of a message; Wrong unless its bytes are those that were sent."""
     if content is None or len(content) < _NUMBER.size:
         raise Wrong(f"{place} offset {offset} holds {content!r}")
@@ -46,7 +46,7 @@ class Ledger:
     all that there is to compare.
     """
 
-    place: Place
+    place: TopicPartition
     sent: int = 0
     acknowledged: int = 0
     seen: int = 0

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.torture.clients import PATIENCE_S, Sender, Watcher, read_newest, wait_until
-from tests.torture.messages import Ledger, Place, Wrong
+from tests.torture.messages import Ledger, TopicPartition, Wrong
 from tests.torture.vandal import Vandal
 
 SETTINGS = (
@@ -41,7 +41,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
         },
     ),
 }
-COMPACTED = Place("keyed", 0)
+COMPACTED = TopicPartition("keyed", 0)
 _KEYS = 40
 _MOST_WAITING = 2000
 _READY = re.compile(r"moldau broker \d+ ready on (127\.0\.0\.1:\d+)\n")
@@ -59,7 +59,7 @@ class Torture:
         self._ledgers = {
             place: Ledger(place)
             for topic, (partitions, _) in TOPICS.items()
-            for place in (Place(topic, number) for number in range(partitions))
+            for place in (TopicPartition(topic, number) for number in range(partitions))
         }
         self._plain = [ledger for place, ledger in self._ledgers.items() if place != COMPACTED]
         self._address = "127.0.0.1:0"

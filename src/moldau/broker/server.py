@@ -57,6 +57,7 @@ from moldau.log.errors import StorageError
 from moldau.log.log import Log
 from moldau.log.store.store import LogStore, Progress
 from moldau.settings import INT_MAX
+from moldau.topic_partition import TopicPartition
 from moldau.wire.primitives import Endpoint, TopicKey
 
 logger = logging.getLogger("moldau.broker")
@@ -84,7 +85,7 @@ class Broker:
         # Whether any topic has had its records looked into; most brokers have none.
         self.checks_records = False
         self.id = settings.node_id
-        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.partitions: dict[TopicPartition, Partition] = {}
         self.sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
         self.metadata_cache = MetadataCache()
         self.connections: set[Connection] = set()

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from moldau.cli.clients import CLIENT_ID, CONNECT_TIMEOUT_S, parse_addresses
-from moldau.cli.rebalance import Move, Place, Replicas
+from moldau.cli.rebalance import Move, Replicas
 from moldau.cli.views.output import Failure
 from moldau.peer.connection import Connection
 from moldau.peer.errors import ConnectionLost, PeerError, Refused
+from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -52,7 +53,7 @@ class Reassignments:
     def __exit__(self, *problem: object) -> None:
         self._hang_up()
 
-    def under_way(self) -> dict[Place, Ongoing]:
+    def under_way(self) -> dict[TopicPartition, Ongoing]:
         """The partitions that move at this moment."""
         answer = self._insist(
             lambda: self._ask(Api.LIST_PARTITION_REASSIGNMENTS, {"topics": None}, "moves under way")

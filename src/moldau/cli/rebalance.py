@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-Place = tuple[str, int]
+from moldau.topic_partition import TopicPartition
+
 Replicas = tuple[int, ...]
 
 
@@ -18,7 +19,7 @@ class Impossible(ValueError):
 class Move:
     """One partition's replicas, as they are and as they shall be; the first is to lead."""
 
-    place: Place
+    place: TopicPartition
     old: Replicas
     new: Replicas
 
@@ -29,7 +30,7 @@ class Move:
 
 
 def plan(
-    partitions: Mapping[Place, Replicas],
+    partitions: Mapping[TopicPartition, Replicas],
     brokers: Mapping[int, str | None],
     leaving: Collection[int] = (),
 ) -> list[Move]:
@@ -65,12 +66,12 @@ class _Layout:
     """Where everything is while the plan is made."""
 
     def __init__(
-        self, partitions: Mapping[Place, Replicas], targets: Mapping[int, str | None]
+        self, partitions: Mapping[TopicPartition, Replicas], targets: Mapping[int, str | None]
     ) -> None:
         self._targets = targets
         self._original = {place: frozenset(replicas) for place, replicas in partitions.items()}
         self._now = {place: list(partitions[place]) for place in sorted(partitions)}
-        self._held: dict[int, set[Place]] = {broker: set() for broker in targets}
+        self._held: dict[int, set[TopicPartition]] = {broker: set() for broker in targets}
         self._of_topic: defaultdict[int, Counter[str]] = defaultdict(Counter)
         for place, replicas in self._now.items():
             for broker in replicas:
@@ -78,7 +79,7 @@ class _Layout:
                     self._held[broker].add(place)
                     self._of_topic[broker][place[0]] += 1
 
-    def replicas(self, place: Place) -> Replicas:
+    def replicas(self, place: TopicPartition) -> Replicas:
         return tuple(self._now[place])
 
     def evacuate(self) -> None:
@@ -102,7 +103,7 @@ class _Layout:
         while (step := self._next_step()) is not None:
             self._move(*step)
 
-    def _next_step(self) -> tuple[Place, int, int] | None:
+    def _next_step(self) -> tuple[TopicPartition, int, int] | None:
         by_load = sorted(self._targets, key=lambda broker: (len(self._held[broker]), broker))
         for source in reversed(by_load):
             for target in by_load:
@@ -113,7 +114,7 @@ class _Layout:
                     return place, source, target
         return None
 
-    def _best_to_move(self, source: int, target: int) -> Place | None:
+    def _best_to_move(self, source: int, target: int) -> TopicPartition | None:
         """What costs least: first what has to be copied anyway, then of the topic that is spread
         most unevenly between the two."""
         candidates = [
@@ -122,7 +123,7 @@ class _Layout:
             if self._racks_after(place, source, target) >= self._racks_after(place, source, source)
         ]
 
-        def cost(place: Place) -> tuple[bool, bool, int, Place]:
+        def cost(place: TopicPartition) -> tuple[bool, bool, int, TopicPartition]:
             topic = place[0]
             return (
                 source in self._original[place],
@@ -149,14 +150,14 @@ class _Layout:
             else:
                 return
 
-    def _chain(self, source: int, targets: set[int]) -> list[tuple[Place, int]]:
+    def _chain(self, source: int, targets: set[int]) -> list[tuple[TopicPartition, int]]:
         """Who should lead what instead, so that in the end one of `targets` leads one more."""
         if not targets:
             return []
-        led_by: defaultdict[int, list[Place]] = defaultdict(list)
+        led_by: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         for place, replicas in self._now.items():
             led_by[replicas[0]].append(place)
-        reached: dict[int, tuple[int, Place]] = {}
+        reached: dict[int, tuple[int, TopicPartition]] = {}
         edge = [source]
         while edge:
             broker = edge.pop(0)
@@ -174,12 +175,12 @@ class _Layout:
                         edge.append(other)
         return []
 
-    def _racks_after(self, place: Place, source: int, target: int) -> int:
+    def _racks_after(self, place: TopicPartition, source: int, target: int) -> int:
         brokers = {target if broker == source else broker for broker in self._now[place]}
         # A broker without a rack stands alone.
         return len({self._targets.get(broker) or broker for broker in brokers})
 
-    def _move(self, place: Place, source: int, target: int) -> None:
+    def _move(self, place: TopicPartition, source: int, target: int) -> None:
         replicas = self._now[place]
         replicas[replicas.index(source)] = target
         self._held[target].add(place)

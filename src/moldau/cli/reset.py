@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 
-Place = tuple[str, int]
+from moldau.topic_partition import TopicPartition
 
 UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 AGO = re.compile(r"(\d{1,9})([smhdw])")
@@ -34,7 +34,7 @@ class Target:
 class Move:
     """One partition of a plan: from the committed offset, if there is one, to another."""
 
-    place: Place
+    place: TopicPartition
     now: int | None
     new: int
     end: int
@@ -71,10 +71,10 @@ def parse_target(text: str, now_s: float) -> Target:
 
 def plan(
     target: Target,
-    places: Sequence[Place],
-    committed: Mapping[Place, int],
-    bounds: Mapping[Place, tuple[int, int]],
-    at_time: Mapping[Place, int],
+    places: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    bounds: Mapping[TopicPartition, tuple[int, int]],
+    at_time: Mapping[TopicPartition, int],
 ) -> list[Move]:
     """A move for each partition, never to where the log has nothing.
 

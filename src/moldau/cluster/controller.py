@@ -27,7 +27,6 @@ from moldau.cluster.decisions.partitions import (
     LeaderElection,
     Move,
     Outcomes,
-    PartitionKey,
     Reassignment,
     moving_partitions,
 )
@@ -55,6 +54,7 @@ from moldau.cluster.state.state import ClusterState
 from moldau.cluster.state.topics import PartitionState, Topic, collision_key
 from moldau.cluster.store import Conflict, MetadataStore, NotController, StoreError
 from moldau.peer.peers import Peers
+from moldau.topic_partition import TopicPartition
 from moldau.wire.errors import Error
 
 # How often a decision is made anew because others changed what it was made on.
@@ -217,7 +217,7 @@ class Controller:
     # -- partitions
 
     async def elect_leaders(
-        self, kind: ElectionType, wanted: Sequence[PartitionKey] | None
+        self, kind: ElectionType, wanted: Sequence[TopicPartition] | None
     ) -> Outcomes:
         """Elect leaders by hand: of these partitions, or of all that need it."""
         names = self._state.topics if wanted is None else {topic for topic, _ in wanted}

@@ -10,11 +10,11 @@ from moldau.peer.connection import Connection
 from moldau.peer.errors import ConnectionLost, PeerError, Refused, UnknownTopic, Unreachable
 from moldau.peer.retries import PeerSettings, attempts
 from moldau.peer.view import ClusterView, Node
+from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
 T = TypeVar("T")
-TopicPartition = tuple[str, int]
 
 EARLIEST = -2
 LATEST = -1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from moldau.topic_partition import TopicPartition
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
@@ -22,7 +24,7 @@ class View:
 
     brokers: frozenset[int]
     controller: int
-    partitions: dict[tuple[str, int], PartitionView]
+    partitions: dict[TopicPartition, PartitionView]
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         """The partition's leader, if it has one that is alive."""

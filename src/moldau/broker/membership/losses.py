@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from moldau.cluster.decisions.elections import Held, Loss
 from moldau.cluster.state.topics import Topic
 from moldau.log.store.store import LogStore
+from moldau.topic_partition import TopicPartition
 
 logger = logging.getLogger("moldau.broker")
 
@@ -50,7 +51,7 @@ class Losses:
         self.is_wiped = is_wiped
         self._is_same_life = is_same_life
         self.is_sure = is_same_life or self._last_life.lost_nothing(registration)
-        self.missing: dict[tuple[str, int], Missing] = {}
+        self.missing: dict[TopicPartition, Missing] = {}
 
     def __call__(self, topic: Topic, index: int) -> Held:
         """What this broker holds of a partition, and what of it may be lost."""

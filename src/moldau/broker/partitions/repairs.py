@@ -29,6 +29,7 @@ from moldau.cluster.state.changes import PartitionsChanged
 from moldau.cluster.state.topics import NO_LEADER, PartitionState
 from moldau.cluster.store import Conflict, StoreError
 from moldau.log.errors import StorageError
+from moldau.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.partitions.partition import Partition
@@ -44,8 +45,6 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _FORGIVEN_AFTER_S = 3600.0
 
-Key = tuple[str, int]
-
 
 class Repairs:
     """The replicas of this broker whose log has failed. Event loop only, but for `on_failure`."""
@@ -58,7 +57,7 @@ class Repairs:
         self._failed: dict[Partition, int] = {}
         self._told_alone: set[Partition] = set()
         # How often each was begun anew, and when it may be again.
-        self._setbacks: dict[Key, tuple[int, float]] = {}
+        self._setbacks: dict[TopicPartition, tuple[int, float]] = {}
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 

@@ -30,6 +30,7 @@ from moldau.cluster.state.changes import (
 from moldau.cluster.state.topics import Topic
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
+from moldau.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
@@ -69,7 +70,7 @@ class Replicas:
         # No index of a topic that is held here is as high.
         self._widths: dict[str, int] = {}
         self._to_open: deque[tuple[str, UUID, int]] = deque()
-        self._to_delete: dict[tuple[str, int], None] = {}
+        self._to_delete: dict[TopicPartition, None] = {}
         # What was parsed last, with which defaults, and the settings that came of it.
         self._parsed: tuple[Mapping[str, str], LogConfig, LogConfig] | None = None
         self._is_idle = asyncio.Event()
@@ -184,7 +185,7 @@ class Replicas:
             partition.become(state)
             self._role_changed(partition)
 
-    def _delete_log(self, key: tuple[str, int]) -> None:
+    def _delete_log(self, key: TopicPartition) -> None:
         del self._to_delete[key]
         if key not in self._broker.logs.logs:
             return

@@ -22,6 +22,7 @@ from moldau.log.compaction.compaction import (
 from moldau.log.compaction.job import Job, Outcome
 from moldau.log.errors import LogError, StorageError
 from moldau.log.files.checkpoint import read_offsets, write_offsets
+from moldau.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.partitions.partition import Partition
@@ -50,7 +51,7 @@ class Cleaner:
         self._path = str(broker.settings.folder / CHECKPOINT)
         self._worker: subprocess.Popen[bytes] | None = None
         self._stopped = False
-        self._saved: dict[tuple[str, int], int] = {}
+        self._saved: dict[TopicPartition, int] = {}
         try:
             self._saved = read_offsets(self._path) or {}
         except LogError as error:

@@ -10,11 +10,12 @@ import typer
 from moldau.cli.clients import REQUEST_TIMEOUT_S, cluster_metadata, connect_admin, failures
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from moldau.cli.reassignments import Ongoing, Reassignments
-from moldau.cli.rebalance import Impossible, Move, Place, plan
+from moldau.cli.rebalance import Impossible, Move, plan
 from moldau.cli.stopping import stopping
 from moldau.cli.views.cluster import ClusterView, cluster_as_json, ids, look, show_cluster
 from moldau.cli.views.output import Failure, ProgressBar, show, show_json, show_table
 from moldau.cli.views.prompt import confirm
+from moldau.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -98,7 +99,9 @@ def rebalance(
     _report(as_json, moves, done=True, moved=len(places))
 
 
-def _plan(view: ClusterView, under_way: dict[Place, Ongoing], leaving: list[int]) -> list[Move]:
+def _plan(
+    view: ClusterView, under_way: dict[TopicPartition, Ongoing], leaving: list[int]
+) -> list[Move]:
     """What moves already counts as if it had arrived."""
     known = {broker.id for broker in view.brokers}
     held = {broker for each in view.partitions for broker in each.replicas}
@@ -123,7 +126,7 @@ def _plan(view: ClusterView, under_way: dict[Place, Ongoing], leaving: list[int]
         ) from None
 
 
-def _show_plan(moves: list[Move], under_way: dict[Place, Ongoing]) -> None:
+def _show_plan(moves: list[Move], under_way: dict[TopicPartition, Ongoing]) -> None:
     if moves:
         show_table(
             ("TOPIC", "PARTITION", "REPLICAS", "NEW", "COPIED TO"),
@@ -139,7 +142,7 @@ def _show_plan(moves: list[Move], under_way: dict[Place, Ongoing]) -> None:
         show(f"{_count(len(under_way))} moving already")
 
 
-def _watch(reassignments: Reassignments, places: set[Place], *, quiet: bool) -> bool:
+def _watch(reassignments: Reassignments, places: set[TopicPartition], *, quiet: bool) -> bool:
     """Until all of these have moved; False if Ctrl-C came first."""
     shown = not quiet and sys.stderr.isatty()
     with stopping() as stop, ProgressBar("moving", len(places), enabled=shown) as bar:
@@ -212,7 +215,7 @@ def _alter_brokers(admin: AdminClient, brokers: list[int], value: str | None) ->
             asked[resource].result()
 
 
-def _elect_preferred(admin: AdminClient, places: set[Place]) -> None:
+def _elect_preferred(admin: AdminClient, places: set[TopicPartition]) -> None:
     """Gives the moved partitions to those that the plan has meant to lead them."""
     from confluent_kafka import ElectionType, TopicPartition
 

@@ -13,11 +13,12 @@ import typer
 from moldau.cli.clients import REQUEST_TIMEOUT_S, connect_client_admin, failures
 from moldau.cli.lag import look, state_of
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, complete_topics
-from moldau.cli.reset import Kind, Move, Place, Target, parse_target, plan
+from moldau.cli.reset import Kind, Move, Target, parse_target, plan
 from moldau.cli.stopping import stopping
 from moldau.cli.views.group import group_as_json, lines_of, or_dash, summary
 from moldau.cli.views.output import Failure, console, show, show_json, show_table
 from moldau.cli.views.prompt import confirm
+from moldau.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -242,10 +243,10 @@ def _require_empty(admin: Admin, group: str, purpose: str) -> None:
 def _chosen(
     admin: Admin,
     group: str,
-    committed: dict[Place, int],
+    committed: dict[TopicPartition, int],
     topics: list[str],
     partitions: list[int],
-) -> list[Place]:
+) -> list[TopicPartition]:
     """The partitions to move: of the given topics all, else those that have a commit."""
     if not topics:
         if not committed:
@@ -267,10 +268,10 @@ def _chosen(
 
 
 def _plan(
-    admin: Admin, target: Target, places: list[Place], committed: dict[Place, int]
+    admin: Admin, target: Target, places: list[TopicPartition], committed: dict[TopicPartition, int]
 ) -> list[Move]:
-    bounds: dict[Place, tuple[int, int]] = {}
-    at_time: dict[Place, int] = {}
+    bounds: dict[TopicPartition, tuple[int, int]] = {}
+    at_time: dict[TopicPartition, int] = {}
     # What is committed may be of a topic that is gone.
     for topic in {topic for topic, _ in places} & admin.topics(internal=True).keys():
         bounds |= {(topic, index): found for index, found in admin.offsets(topic).items()}

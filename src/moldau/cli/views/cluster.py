@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.cli.clients import REQUEST_TIMEOUT_S, cluster_metadata, failures
 from moldau.cli.reassignments import Ongoing
-from moldau.cli.rebalance import Place, Replicas
+from moldau.cli.rebalance import Replicas
 from moldau.cli.views.output import show, show_table
+from moldau.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -27,7 +28,7 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    place: Place
+    place: TopicPartition
     leader: int
     replicas: Replicas
     isr: Replicas
@@ -48,7 +49,7 @@ class ClusterView:
     controller: int
     brokers: tuple[BrokerView, ...]
     partitions: tuple[PartitionView, ...]
-    moving: Mapping[Place, Ongoing]
+    moving: Mapping[TopicPartition, Ongoing]
 
     @property
     def under_replicated(self) -> list[PartitionView]:
@@ -61,12 +62,12 @@ class ClusterView:
     def offline(self) -> list[PartitionView]:
         return [each for each in self.partitions if each.is_offline]
 
-    def _adding(self, place: Place) -> Replicas:
+    def _adding(self, place: TopicPartition) -> Replicas:
         ongoing = self.moving.get(place)
         return () if ongoing is None else ongoing.adding
 
 
-def look(admin: AdminClient, moving: Mapping[Place, Ongoing]) -> ClusterView:
+def look(admin: AdminClient, moving: Mapping[TopicPartition, Ongoing]) -> ClusterView:
     """The cluster as it is now; `moving` are the partitions on the move."""
     with failures():
         described = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result()

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 import confluent_kafka
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError
+from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -23,9 +24,9 @@ from moldau.client.admin.groups import GroupAdmin
 from moldau.client.admin.infos import PartitionInfo, TopicInfo
 from moldau.client.connection import kafka_name, librdkafka_settings
 from moldau.client.consumer.message_times import MessageTimes
-from moldau.client.consumer.positions import Place
 from moldau.client.errors import ClientError, words_of
 from moldau.cluster.state.internal_topics import is_internal_name
+from moldau.topic_partition import TopicPartition
 
 TIMEOUT_S = 10.0
 
@@ -150,28 +151,28 @@ class Admin(GroupAdmin):
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
         """Delete what lies before these offsets; returns where each partition begins now."""
-        asked = [TopicPartition(topic, index, offset) for index, offset in before.items()]
+        asked = [Position(topic, index, offset) for index, offset in before.items()]
         answers = self._client.delete_records(asked)
         return {
             at.partition: self._answer(f"{topic} [{at.partition}]", answer).low_watermark
             for at, answer in answers.items()
         }
 
-    def _bounds(self, topics: Collection[str]) -> dict[Place, tuple[int, int]]:
+    def _bounds(self, topics: Collection[str]) -> dict[TopicPartition, tuple[int, int]]:
         """The same for several topics; those that are gone are left out."""
         known = self.topics(internal=True) if topics else {}
         return self._bounds_of(known[topic] for topic in topics if topic in known)
 
-    def _bounds_of(self, topics: Iterable[TopicInfo]) -> dict[Place, tuple[int, int]]:
+    def _bounds_of(self, topics: Iterable[TopicInfo]) -> dict[TopicPartition, tuple[int, int]]:
         places = [(topic.name, info.index) for topic in topics for info in topic.partitions]
         first = self._offsets(places, OffsetSpec.earliest())
         following = self._offsets(places, OffsetSpec.latest())
         return {at: (first[at], following[at]) for at in places}
 
-    def _offsets(self, places: list[Place], spec: OffsetSpec) -> dict[Place, int]:
+    def _offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
         if not places:
             return {}
-        answers = self._client.list_offsets({TopicPartition(*place): spec for place in places})
+        answers = self._client.list_offsets({Position(*place): spec for place in places})
         return {
             (at.topic, at.partition): self._answer(f"{at.topic} [{at.partition}]", answer).offset
             for at, answer in answers.items()

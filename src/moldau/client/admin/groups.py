@@ -7,11 +7,12 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as Position
 
 from moldau.client.admin.infos import GroupDescription, GroupInfo, MemberInfo, PartitionLag
 from moldau.client.consumer.message_times import MessageTimes
-from moldau.client.consumer.positions import Place
+from moldau.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -55,7 +56,7 @@ class GroupAdmin:
         """Delete a group without members, and what it has committed."""
         self._one(f"group {name}", self._client.delete_consumer_groups([name]))
 
-    def group_offsets(self, name: str) -> dict[Place, int]:
+    def group_offsets(self, name: str) -> dict[TopicPartition, int]:
         """What a group has committed."""
         asked = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
         found = self._one(f"group {name}", asked)
@@ -65,9 +66,9 @@ class GroupAdmin:
             if at.offset >= 0
         }
 
-    def set_group_offsets(self, name: str, offsets: Mapping[Place, int]) -> None:
+    def set_group_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Let a group without members go on elsewhere."""
-        places = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+        places = [Position(*place, offset) for place, offset in offsets.items()]
         asked = self._client.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(name, places)]
         )
@@ -114,7 +115,7 @@ class GroupAdmin:
             for place, (start, end) in sorted(bounds.items())
         ]
 
-    def _bounds(self, topics: Collection[str]) -> dict[Place, tuple[int, int]]:
+    def _bounds(self, topics: Collection[str]) -> dict[TopicPartition, tuple[int, int]]:
         raise NotImplementedError
 
     def _one(self, what: str, answers: Mapping[Any, concurrent.futures.Future[Any]]) -> Any:

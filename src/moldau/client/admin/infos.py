@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from moldau.topic_partition import TopicPartition
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
@@ -33,7 +35,7 @@ class MemberInfo:
     client_id: str
     host: str
     instance_id: str | None
-    partitions: tuple[tuple[str, int], ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from moldau.client.consumer.consumer import Consumer
 from moldau.client.consumer.fetcher import PartitionsHandler
-from moldau.client.consumer.positions import Place
 from moldau.client.message import ConsumedMessage, Timestamp
+from moldau.topic_partition import TopicPartition
 
 
 class AsyncConsumer:
@@ -69,7 +69,7 @@ class AsyncConsumer:
     async def assign(self, *partitions: Any) -> None:
         await self._call(self._consumer.assign, *partitions)
 
-    def assignment(self) -> list[Place]:
+    def assignment(self) -> list[TopicPartition]:
         return self._consumer.assignment()
 
     def __aiter__(self) -> AsyncIterator[ConsumedMessage]:
@@ -108,11 +108,13 @@ class AsyncConsumer:
     async def commit(self, message: ConsumedMessage | None = None) -> None:
         await self._call(self._consumer.commit, message)
 
-    async def committed(self, *partitions: Any) -> dict[Place, int | None]:
-        found: dict[Place, int | None] = await self._call(self._consumer.committed, *partitions)
+    async def committed(self, *partitions: Any) -> dict[TopicPartition, int | None]:
+        found: dict[TopicPartition, int | None] = await self._call(
+            self._consumer.committed, *partitions
+        )
         return found
 
-    def position(self) -> dict[Place, int]:
+    def position(self) -> dict[TopicPartition, int]:
         return self._consumer.position()
 
     async def seek(

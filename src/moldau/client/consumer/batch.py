@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import confluent_kafka
 
+from moldau.topic_partition import TopicPartition
+
 RawMessage = confluent_kafka.Message
-Place = tuple[str, int]
 
 
 class Batch:
@@ -53,13 +54,13 @@ class Batch:
         return taken
 
 
-def place_of(raw: RawMessage) -> Place:
+def place_of(raw: RawMessage) -> TopicPartition:
     return raw.topic() or "", raw.partition() or 0
 
 
-def first_offsets(raws: Iterable[RawMessage]) -> dict[Place, int]:
+def first_offsets(raws: Iterable[RawMessage]) -> dict[TopicPartition, int]:
     """For each partition, the smallest offset among these messages, which are in order."""
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     for raw in raws:
         offset = raw.offset()
         if offset is not None:

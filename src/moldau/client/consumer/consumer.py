@@ -9,18 +9,20 @@ from itertools import chain
 from typing import Any, Self
 
 import confluent_kafka
-from confluent_kafka import OFFSET_STORED, TopicPartition
+from confluent_kafka import OFFSET_STORED
+from confluent_kafka import TopicPartition as Position
 
 from moldau.client.connection import librdkafka_settings
 from moldau.client.consumer.decoding import DecodeErrorHandler, Decoder
 from moldau.client.consumer.feeder import StreamFeeder
 from moldau.client.consumer.fetcher import Fetcher, PartitionsHandler
-from moldau.client.consumer.positions import NAMED_OFFSETS, Place, offset_number, partition_list
+from moldau.client.consumer.positions import NAMED_OFFSETS, offset_number, partition_list
 from moldau.client.consumer.read_ahead import ReadAhead
 from moldau.client.consumer.stream import MessageStream
 from moldau.client.consumer.subscription import WholeTopics
 from moldau.client.errors import ClientError, words_of
 from moldau.client.message import ConsumedMessage, Timestamp, timestamp_ms
+from moldau.topic_partition import TopicPartition
 
 PARTITION_REFRESH_S = 5.0
 POLL_S = 0.1
@@ -125,7 +127,7 @@ class Consumer:
         default = self._start if self.group is None else OFFSET_STORED
         self._fetcher.assign(partition_list(partitions, default))
 
-    def assignment(self) -> list[Place]:
+    def assignment(self) -> list[TopicPartition]:
         """The partitions that are read."""
         return sorted(self._fetcher.assignment)
 
@@ -180,7 +182,7 @@ class Consumer:
         if self.group is None:
             raise ClientError("a consumer without a group has nothing to commit to")
         if message is not None:
-            offsets = [TopicPartition(message.topic, message.partition, message.offset + 1)]
+            offsets = [Position(message.topic, message.partition, message.offset + 1)]
         else:
             offsets = self._fetcher.done_offsets(last_is_done=True)
         if not offsets:
@@ -195,7 +197,7 @@ class Consumer:
         except confluent_kafka.KafkaException as problem:
             raise _failed("offsets were not committed", problem) from None
 
-    def committed(self, *partitions: Any) -> dict[Place, int | None]:
+    def committed(self, *partitions: Any) -> dict[TopicPartition, int | None]:
         """The group's offsets, of these partitions or of those that are read."""
         try:
             found = self._fetcher.handle.committed(self._chosen(partitions), REQUEST_TIMEOUT_S)
@@ -203,7 +205,7 @@ class Consumer:
             raise _failed("no answer about committed offsets", problem) from None
         return {(at.topic, at.partition): at.offset if at.offset >= 0 else None for at in found}
 
-    def position(self) -> dict[Place, int]:
+    def position(self) -> dict[TopicPartition, int]:
         """For each partition read from, the offset of the message to be given out next."""
         done = self._fetcher.done_offsets(last_is_done=True)
         return {(at.topic, at.partition): at.offset for at in done}
@@ -226,7 +228,7 @@ class Consumer:
             raise ValueError("seek to an offset or to a time, one of the two")
         number = 0 if offset is None else offset_number(offset)
         targets = [
-            TopicPartition(name, found, number)
+            Position(name, found, number)
             for name, found in self.assignment()
             if name == topic and partition in (None, found)
         ]
@@ -281,10 +283,10 @@ class Consumer:
         if self._closed:
             raise RuntimeError("the consumer is closed")
 
-    def _chosen(self, partitions: tuple[Any, ...]) -> list[TopicPartition]:
+    def _chosen(self, partitions: tuple[Any, ...]) -> list[Position]:
         if partitions:
             return partition_list(partitions, 0)
-        return [TopicPartition(*place) for place in self.assignment()]
+        return [Position(*place) for place in self.assignment()]
 
     def _messages_until(self, deadline: float) -> Iterator[ConsumedMessage]:
         while (messages := self._next_messages(deadline)) is not None:

@@ -7,14 +7,14 @@ import threading
 import time
 
 import confluent_kafka
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition as Position
 
 from moldau.client.consumer.batch import RawMessage, place_of
 from moldau.client.consumer.decoding import Decoder
 from moldau.client.consumer.fetcher import Fetcher
-from moldau.client.consumer.positions import Place
 from moldau.client.consumer.stream import MessageStream
 from moldau.client.errors import ClientError, ConsumeFailed
+from moldau.topic_partition import TopicPartition
 
 BATCH = 1000
 POLL_S = 0.1
@@ -38,9 +38,9 @@ class StreamFeeder:
     def __init__(self, n: int, decoder: Decoder) -> None:
         self._taken = threading.Event()
         self.streams = [MessageStream(number, decoder, self._taken) for number in range(n)]
-        self._stream_of: dict[Place, MessageStream] = {}
-        self._paused: set[Place] = set()
-        self._user_paused: set[Place] = set()
+        self._stream_of: dict[TopicPartition, MessageStream] = {}
+        self._paused: set[TopicPartition] = set()
+        self._user_paused: set[TopicPartition] = set()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -120,9 +120,9 @@ class StreamFeeder:
                 self._paused -= own
 
     @staticmethod
-    def _change(change: object, chosen: set[Place]) -> None:
+    def _change(change: object, chosen: set[TopicPartition]) -> None:
         if chosen:
-            change([TopicPartition(*place) for place in sorted(chosen)])  # type: ignore[operator]
+            change([Position(*place) for place in sorted(chosen)])  # type: ignore[operator]
 
     def add(self, raws: list[RawMessage]) -> None:
         if len(self.streams) == 1:
@@ -142,7 +142,7 @@ class StreamFeeder:
     def unfinished(self, last_is_done: bool) -> list[RawMessage]:
         return [raw for stream in self.streams for raw in stream.unfinished(last_is_done)]
 
-    def drop(self, unwanted: set[Place] | None) -> None:
+    def drop(self, unwanted: set[TopicPartition] | None) -> None:
         for stream in self.streams:
             stream.drop(unwanted)
         for place in unwanted or set(self._stream_of):
@@ -150,21 +150,21 @@ class StreamFeeder:
             self._paused.discard(place)
             self._user_paused.discard(place)
 
-    def assigned(self, came: list[Place]) -> None:
+    def assigned(self, came: list[TopicPartition]) -> None:
         for place in came:
             if place not in self._stream_of:
                 owners = list(self._stream_of.values())
                 self._stream_of[place] = min(self.streams, key=owners.count)
 
-    def hand_over(self, going: set[Place]) -> None:
+    def hand_over(self, going: set[TopicPartition]) -> None:
         for stream in self.streams:
             stream.hold(going)
         deadline = time.monotonic() + HAND_OVER_S
         for stream in self.streams:
             stream.wait_until_done(going, deadline)
 
-    def hold(self, paused: set[Place]) -> None:
+    def hold(self, paused: set[TopicPartition]) -> None:
         self._user_paused |= paused
 
-    def release(self, resumed: set[Place]) -> None:
+    def release(self, resumed: set[TopicPartition]) -> None:
         self._user_paused -= resumed

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import confluent_kafka
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError
+from confluent_kafka import TopicPartition as Position
 
 from moldau.client.consumer.batch import RawMessage, first_offsets
-from moldau.client.consumer.positions import Place, places
+from moldau.client.consumer.positions import places
 from moldau.client.consumer.subscription import WholeTopics
 from moldau.client.errors import ConsumeFailed, words_of
+from moldau.topic_partition import TopicPartition
 
 STORE_EVERY_S = 0.5
 SEEK_WITHIN_S = 10.0
@@ -25,7 +27,7 @@ SEEK_WITHIN_S = 10.0
 # network would otherwise wake up for every few of them.
 BUSY_WAIT_S = 0.005
 
-PartitionsHandler = Callable[[list[Place]], object]
+PartitionsHandler = Callable[[list[TopicPartition]], object]
 
 
 class Buffer(Protocol):
@@ -37,13 +39,13 @@ class Buffer(Protocol):
         """Messages not given out; also those given out and still worked on, unless told."""
         ...
 
-    def drop(self, unwanted: set[Place] | None) -> None:
+    def drop(self, unwanted: set[TopicPartition] | None) -> None:
         """Forget the messages of these partitions, or all."""
         ...
 
-    def assigned(self, came: list[Place]) -> None: ...
+    def assigned(self, came: list[TopicPartition]) -> None: ...
 
-    def hand_over(self, going: set[Place]) -> None:
+    def hand_over(self, going: set[TopicPartition]) -> None:
         """Give out nothing more of these partitions, and wait for what is being worked on.
 
         What is held back stays unfinished until it is dropped.
@@ -64,7 +66,7 @@ class Fetcher:
         self._whole_topics: WholeTopics | None = None
         # Kept here, because librdkafka asks its own thread for it and holds the interpreter's lock
         # while it waits: with a rebalance at the same time, both wait for ever.
-        self.assignment: frozenset[Place] = frozenset()
+        self.assignment: frozenset[TopicPartition] = frozenset()
         self._subscribed = False
         self._busy = False
         self._stored = time.monotonic()
@@ -85,7 +87,7 @@ class Fetcher:
         self._whole_topics = topics
         self.refresh()
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
+    def assign(self, partitions: list[Position]) -> None:
         self._whole_topics = None
         self._subscribed = False
         self.handle.assign(partitions)
@@ -137,19 +139,19 @@ class Fetcher:
                 raise ConsumeFailed(f"{place}{words_of(error)}", error, topic, partition)
         return good
 
-    def done_offsets(self, last_is_done: bool) -> list[TopicPartition]:
+    def done_offsets(self, last_is_done: bool) -> list[Position]:
         """For each partition read from, the offset after the last message that is done."""
         # What is unfinished is looked at last: meanwhile, more may be done but not more fetched.
-        position = self.handle.position([TopicPartition(*place) for place in self.assignment])
+        position = self.handle.position([Position(*place) for place in self.assignment])
         unfinished = first_offsets(self.buffer.unfinished(last_is_done))
         found = []
         for at in position:
             offset = unfinished.get((at.topic, at.partition), at.offset)
             if offset >= 0:
-                found.append(TopicPartition(at.topic, at.partition, offset))
+                found.append(Position(at.topic, at.partition, offset))
         return found
 
-    def store(self, last_is_done: bool, only: Iterable[Place] | None = None) -> None:
+    def store(self, last_is_done: bool, only: Iterable[TopicPartition] | None = None) -> None:
         """Tell librdkafka what is done; it commits that when its interval is over."""
         self._stored = time.monotonic()
         if not self._stores:
@@ -170,14 +172,14 @@ class Fetcher:
         if self._stores and time.monotonic() - self._stored > STORE_EVERY_S:
             self.store(last_is_done)
 
-    def seek(self, target: TopicPartition) -> None:
+    def seek(self, target: Position) -> None:
         """Go on elsewhere.
 
         Outside of a group, by assigning the partition anew: librdkafka may otherwise still be
         asking where it begins, and goes there when the answer comes.
         """
         if not self._subscribed:
-            self.handle.incremental_unassign([TopicPartition(target.topic, target.partition)])
+            self.handle.incremental_unassign([Position(target.topic, target.partition)])
             self.handle.incremental_assign([target])
             self.buffer.drop({(target.topic, target.partition)})
             return
@@ -204,16 +206,16 @@ class Fetcher:
         self.store(last_is_done)
         self.handle.close()
 
-    def _assigned(self, handle: object, partitions: list[TopicPartition]) -> None:
+    def _assigned(self, handle: object, partitions: list[Position]) -> None:
         self._tell_assigned(places(partitions))
 
-    def _tell_assigned(self, came: list[Place]) -> None:
+    def _tell_assigned(self, came: list[TopicPartition]) -> None:
         self.assignment |= set(came)
         self.buffer.assigned(came)
         if self.on_assign is not None:
             self.on_assign(came)
 
-    def _revoked(self, handle: object, partitions: list[TopicPartition]) -> None:
+    def _revoked(self, handle: object, partitions: list[Position]) -> None:
         went = places(partitions)
         self.buffer.hand_over(set(went))
         self.store(self._last_is_done, only=went)
@@ -221,13 +223,13 @@ class Fetcher:
         if self.on_revoke is not None:
             self.on_revoke(went)
 
-    def _lost(self, handle: object, partitions: list[TopicPartition]) -> None:
+    def _lost(self, handle: object, partitions: list[Position]) -> None:
         # Somebody else owns them already: nothing may be committed.
         went = places(partitions)
         self._forget(went)
         if self.on_revoke is not None:
             self.on_revoke(went)
 
-    def _forget(self, went: list[Place]) -> None:
+    def _forget(self, went: list[TopicPartition]) -> None:
         self.assignment -= set(went)
         self.buffer.drop(set(went))

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition as Position
 
-from moldau.client.consumer.positions import Place
+from moldau.topic_partition import TopicPartition
 
 POLL_S = 0.1
 WITHIN_S = 5.0
@@ -27,9 +27,9 @@ class MessageTimes:
         self._settings = settings
         self._lock = threading.Lock()
         self._consumer: confluent_kafka.Consumer | None = None
-        self._known: dict[tuple[Place, int], int] = {}
+        self._known: dict[tuple[TopicPartition, int], int] = {}
 
-    def at(self, offsets: Mapping[Place, int]) -> dict[Place, int]:
+    def at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The timestamp of the first message at or after each offset, in milliseconds.
 
         One that does not come in time is left out.
@@ -48,14 +48,14 @@ class MessageTimes:
                 self._consumer.close()
                 self._consumer = None
 
-    def _read(self, offsets: Mapping[Place, int]) -> dict[Place, int]:
+    def _read(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not offsets:
             return {}
         if self._consumer is None:
             self._consumer = self._connect()
         consumer = self._consumer
-        consumer.assign([TopicPartition(*place, at) for place, at in offsets.items()])
-        found: dict[Place, int] = {}
+        consumer.assign([Position(*place, at) for place, at in offsets.items()])
+        found: dict[TopicPartition, int] = {}
         deadline = time.monotonic() + WITHIN_S
         while len(found) < len(offsets) and time.monotonic() < deadline:
             for message in consumer.consume(500, POLL_S):
@@ -64,7 +64,7 @@ class MessageTimes:
                     continue
                 if (topic, partition) not in found:
                     found[topic, partition] = message.timestamp()[1]
-                    consumer.incremental_unassign([TopicPartition(topic, partition)])
+                    consumer.incremental_unassign([Position(topic, partition)])
         consumer.unassign()
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from moldau.client.consumer.batch import Batch, RawMessage, place_of
-from moldau.client.consumer.positions import Place
+from moldau.topic_partition import TopicPartition
 
 
 class ReadAhead:
@@ -52,7 +52,7 @@ class ReadAhead:
             unfinished.insert(0, last)
         return unfinished
 
-    def drop(self, unwanted: set[Place] | None) -> None:
+    def drop(self, unwanted: set[TopicPartition] | None) -> None:
         with self._lock:
             if unwanted is None:
                 self._batch.cut()
@@ -62,21 +62,21 @@ class ReadAhead:
             self._next = [raw for raw in self._next if place_of(raw) not in unwanted]
             self._held = [raw for raw in self._held if place_of(raw) not in unwanted]
 
-    def hold(self, paused: set[Place]) -> None:
+    def hold(self, paused: set[TopicPartition]) -> None:
         """Keep the messages of these partitions back."""
         with self._lock:
             self._held += self._batch.cut(lambda raw: place_of(raw) in paused)
             self._held += [raw for raw in self._next if place_of(raw) in paused]
             self._next = [raw for raw in self._next if place_of(raw) not in paused]
 
-    def release(self, resumed: set[Place]) -> None:
+    def release(self, resumed: set[TopicPartition]) -> None:
         with self._lock:
             released = [raw for raw in self._held if place_of(raw) in resumed]
             self._held = [raw for raw in self._held if place_of(raw) not in resumed]
             self._next = released + self._next
 
-    def assigned(self, came: list[Place]) -> None:
+    def assigned(self, came: list[TopicPartition]) -> None:
         return None
 
-    def hand_over(self, going: set[Place]) -> None:
+    def hand_over(self, going: set[TopicPartition]) -> None:
         self.hold(going)

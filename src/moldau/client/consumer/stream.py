@@ -10,9 +10,9 @@ from itertools import chain
 
 from moldau.client.consumer.batch import Batch, RawMessage, place_of
 from moldau.client.consumer.decoding import Decoder
-from moldau.client.consumer.positions import Place
 from moldau.client.errors import ClientError
 from moldau.client.message import ConsumedMessage
+from moldau.topic_partition import TopicPartition
 
 
 class MessageStream:
@@ -84,7 +84,7 @@ class MessageStream:
             self._errors.append(error)
             self._changed.notify_all()
 
-    def drop(self, unwanted: set[Place] | None) -> None:
+    def drop(self, unwanted: set[TopicPartition] | None) -> None:
         """Forget what has not been given out of these partitions, or at all."""
 
         def unwanted_raw(raw: RawMessage) -> bool:
@@ -94,7 +94,7 @@ class MessageStream:
             self._cut(unwanted_raw)
             self._held = [raw for raw in self._held if not unwanted_raw(raw)]
 
-    def hold(self, going: set[Place]) -> None:
+    def hold(self, going: set[TopicPartition]) -> None:
         """Give out nothing more of these partitions."""
         with self._changed:
             self._held += self._cut(lambda raw: place_of(raw) in going)
@@ -124,7 +124,7 @@ class MessageStream:
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         return self._reader not in others
 
-    def wait_until_done(self, went: set[Place], deadline: float) -> None:
+    def wait_until_done(self, went: set[TopicPartition], deadline: float) -> None:
         """Wait, until the deadline at most, while a message of these partitions is worked on."""
 
         def done() -> bool:

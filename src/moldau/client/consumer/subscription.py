@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterable
 
 import confluent_kafka
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicPartition as Position
 
 from moldau.cluster.state.internal_topics import is_internal_name
+from moldau.topic_partition import TopicPartition
 
 METADATA_TIMEOUT_S = 10.0
 MISSING_AGE_S = 0.5
@@ -27,7 +28,7 @@ class WholeTopics:
         self._patterns = [re.compile(name) for name in topics if name.startswith("^")]
         self._start = start
         self._max_age_s = max_age_s
-        self._known: set[tuple[str, int]] = set()
+        self._known: set[TopicPartition] = set()
         self._asked: float | None = None
 
     def due(self) -> bool:
@@ -35,7 +36,7 @@ class WholeTopics:
         age = MISSING_AGE_S if missing else self._max_age_s
         return self._asked is None or time.monotonic() - self._asked > age
 
-    def new_partitions(self, handle: confluent_kafka.Consumer) -> list[TopicPartition]:
+    def new_partitions(self, handle: confluent_kafka.Consumer) -> list[Position]:
         """Ask the brokers, and return the partitions that were not known."""
         start = self._start if self._asked is None else confluent_kafka.OFFSET_BEGINNING
         # All topics, because to ask for one by name may create it.
@@ -49,7 +50,7 @@ class WholeTopics:
             if (name, partition) not in self._known
         ]
         self._known.update(fresh)
-        return [TopicPartition(name, partition, start) for name, partition in sorted(fresh)]
+        return [Position(name, partition, start) for name, partition in sorted(fresh)]
 
     def _wants(self, name: str) -> bool:
         if name in self._names:

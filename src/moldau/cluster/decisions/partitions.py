@@ -18,10 +18,10 @@ from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.changes import AnyChange, PartitionsChanged
 from moldau.cluster.state.state import ClusterState
 from moldau.cluster.state.topics import NO_LEADER, PartitionState, Topic
+from moldau.topic_partition import TopicPartition
 from moldau.wire.errors import Error
 
-PartitionKey = tuple[str, int]
-Outcomes = dict[PartitionKey, ClusterError | None]
+Outcomes = dict[TopicPartition, ClusterError | None]
 
 
 class ElectionType(IntEnum):
@@ -56,13 +56,13 @@ class LeaderElection:
     def __init__(
         self,
         kind: ElectionType,
-        wanted: Sequence[PartitionKey] | None,
+        wanted: Sequence[TopicPartition] | None,
         minimum: Minimum = no_minimum,
     ) -> None:
         self._kind = kind
         self._wanted = wanted
         self._minimum = minimum
-        self._tried: dict[PartitionKey, PartitionState] = {}
+        self._tried: dict[TopicPartition, PartitionState] = {}
 
     def decide(self, state: ClusterState) -> Decided:
         wanted = self._wanted
@@ -101,7 +101,7 @@ class LeaderElection:
             return partition.leader != partition.replicas[0]
         return partition.leader == NO_LEADER
 
-    def _was_ours(self, key: PartitionKey, partition: PartitionState) -> bool:
+    def _was_ours(self, key: TopicPartition, partition: PartitionState) -> bool:
         tried = self._tried.get(key)
         return tried is not None and tried.leader == partition.leader
 
@@ -134,7 +134,7 @@ class Reassignment:
         self._moves = moves
         self._may_resize = may_resize
         self._is_unclean = is_unclean
-        self._cancelled: set[PartitionKey] = set()
+        self._cancelled: set[TopicPartition] = set()
 
     def decide(self, state: ClusterState) -> Decided:
         outcomes: Outcomes = {}
@@ -196,7 +196,7 @@ def moving_partitions(
 
 
 def _find(
-    state: ClusterState, key: PartitionKey, missing: Callable[[PartitionKey, bool], str]
+    state: ClusterState, key: TopicPartition, missing: Callable[[TopicPartition, bool], str]
 ) -> tuple[Topic | None, PartitionState | ClusterError]:
     topic = state.topics.get(key[0])
     partition = state.partition(*key)
@@ -206,11 +206,11 @@ def _find(
     return topic, partition
 
 
-def _no_such(key: PartitionKey, has_topic: bool) -> str:
+def _no_such(key: TopicPartition, has_topic: bool) -> str:
     return f"No such partition as {key[0]}-{key[1]}" if has_topic else f"No such topic as {key[0]}"
 
 
-def _unable_to_find(key: PartitionKey, has_topic: bool) -> str:
+def _unable_to_find(key: TopicPartition, has_topic: bool) -> str:
     if has_topic:
         return f"Unable to find partition {key[0]}:{key[1]}."
     return f"Unable to find a topic named {key[0]}."

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 
 from moldau.log.errors import CorruptFile, StorageError
 from moldau.log.files.disk import read_small, replace_file, sync_folder
+from moldau.topic_partition import TopicPartition
 
 VERSION = 0
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-
-Partition = tuple[str, int]
 
 
 def encode_entries(entries: Iterable[str]) -> bytes:
@@ -40,7 +39,7 @@ def decode_entries(content: bytes, path: str, fields: int) -> list[list[str]]:
     return entries
 
 
-def read_offsets(path: str) -> dict[Partition, int] | None:
+def read_offsets(path: str) -> dict[TopicPartition, int] | None:
     """Partition to offset, as `TOPIC PARTITION OFFSET` lines; None if there is no such file."""
     content = read_small(path)
     if content is None:
@@ -54,7 +53,7 @@ def read_offsets(path: str) -> dict[Partition, int] | None:
     return offsets
 
 
-def write_offsets(path: str, offsets: Mapping[Partition, int]) -> None:
+def write_offsets(path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace the checkpoint durably."""
     entries = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
     try:

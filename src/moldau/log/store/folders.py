@@ -7,8 +7,8 @@ import os
 import re
 import uuid
 
-from moldau.log.files.checkpoint import Partition
 from moldau.log.files.trash import Trash
+from moldau.topic_partition import TopicPartition
 
 logger = logging.getLogger("moldau.log")
 
@@ -20,7 +20,7 @@ _MAX_NAME = 255
 _UNIQUE = 32
 
 
-def find_logs(folder: str, trash: Trash) -> list[tuple[str, Partition]]:
+def find_logs(folder: str, trash: Trash) -> list[tuple[str, TopicPartition]]:
     """The logs in a data folder, in order; what was being deleted goes to the trash."""
     found = []
     with os.scandir(folder) as entries:

@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from moldau.log.files.checkpoint import Partition
 from moldau.log.files.disk import read_small, replace_file, sync_folder
 from moldau.log.store.ends import FILE_NAME, KnownEnds, boot_id, read_ends
+from moldau.topic_partition import TopicPartition
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
@@ -21,8 +21,8 @@ class LastLife:
 
     marker: bytes | None = None
     ends: KnownEnds | None = None
-    recovery_points: dict[Partition, int] = field(default_factory=dict)
-    high_watermarks: dict[Partition, int] = field(default_factory=dict)
+    recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
 
     def lost_nothing(self, registration: int) -> bool:
         """Whether all that it had written is there, but for what others did to the folder.
@@ -57,8 +57,8 @@ class LastLife:
 def last_life(
     folder: str,
     marker: bytes | None,
-    recovery_points: dict[Partition, int] | None,
-    high_watermarks: dict[Partition, int],
+    recovery_points: dict[TopicPartition, int] | None,
+    high_watermarks: dict[TopicPartition, int],
 ) -> LastLife:
     """The last life by what lies in the folder, after `take_marker`."""
     ends = read_ends(f"{folder}/{FILE_NAME}")

@@ -18,7 +18,6 @@ from moldau.log.files.checkpoint import (
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
-    Partition,
     read_offsets,
     write_offsets,
 )
@@ -39,6 +38,7 @@ from moldau.log.store.closing import close_logs
 from moldau.log.store.ends import FILE_NAME as ENDS_FILE
 from moldau.log.store.ends import LogEnds, expect_registration
 from moldau.log.store.last_life import LastLife, last_life, leave_marker, new_marker, take_marker
+from moldau.topic_partition import TopicPartition
 
 logger = logging.getLogger("moldau.log")
 
@@ -71,7 +71,7 @@ class LogStore:
     ) -> None:
         self.folder = os.fspath(folder)
         self.defaults = defaults
-        self.logs: dict[Partition, Log] = {}
+        self.logs: dict[TopicPartition, Log] = {}
         self.pool = FilePool(max_open_files)
         self.trash = Trash()
         self.recovered = Recovered()
@@ -84,8 +84,8 @@ class LogStore:
         self._writing = threading.Lock()
         self._prepared = 0
         self._newest_written = self._newest_watermarks = 0
-        self._checkpointed: dict[Partition, int] = {}
-        self._high_watermarks: dict[Partition, int] = {}
+        self._checkpointed: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
         self._lock: int | None = None
 
     def open(self) -> None:
@@ -319,7 +319,7 @@ class LogStore:
 
         return write
 
-    def _write_high_watermarks(self, number: int, offsets: dict[Partition, int]) -> None:
+    def _write_high_watermarks(self, number: int, offsets: dict[TopicPartition, int]) -> None:
         if number > self._newest_watermarks:
             write_offsets(f"{self.folder}/{HIGH_WATERMARKS}", offsets)
             self._newest_watermarks = number
@@ -393,7 +393,7 @@ class LogStore:
             os.close(self._lock)
             self._lock = None
 
-    def _read_checkpoint(self, name: str) -> dict[Partition, int] | None:
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int] | None:
         try:
             return read_offsets(f"{self.folder}/{name}")
         except CorruptFile as error:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from moldau.peer.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from moldau.peer.cluster import EARLIEST, LATEST, Cluster
 from moldau.spark.errors import OptionError
 from moldau.spark.options import Options
+from moldau.topic_partition import TopicPartition
 
 Kind = Literal["earliest", "latest", "offsets", "timestamp", "timestamps"]
 Side = Literal["starting", "ending"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from moldau.peer.cluster import EARLIEST, LATEST, TopicPartition
+from moldau.peer.cluster import EARLIEST, LATEST
 from moldau.peer.fetcher import FetchSettings
 from moldau.peer.retries import PeerSettings
 from moldau.peer.view import parse_bootstrap
@@ -14,6 +14,7 @@ from moldau.spark.names import ALL, HEADERS, WITHOUT_HEADERS
 from moldau.spark.options import BOOTSTRAP, Options
 from moldau.spark.source.bounds import STRATEGY, Bound, parse_assignment
 from moldau.spark.source.java_pattern import PatternError, java_pattern
+from moldau.topic_partition import TopicPartition
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from moldau.peer.cluster import Cluster, TopicPartition
+from moldau.peer.cluster import Cluster
 from moldau.peer.errors import Refused
 from moldau.peer.view import TopicView
 from moldau.spark.source.java_pattern import java_pattern
 from moldau.spark.source.options import Subscription
+from moldau.topic_partition import TopicPartition
 from moldau.wire.errors import Error
 
 

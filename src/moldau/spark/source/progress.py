@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from moldau.peer.cluster import TopicPartition
+from moldau.topic_partition import TopicPartition
 
 ID = "@id "
 # How the ids were written at first, which Spark's own source does not read.

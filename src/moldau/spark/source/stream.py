@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from moldau.peer.cluster import EARLIEST, Cluster, TopicPartition
+from moldau.peer.cluster import EARLIEST, Cluster
 from moldau.peer.errors import PeerError, Refused, UnknownTopic
 from moldau.peer.retries import attempts
 from moldau.spark.errors import log, lost_range, report_loss
@@ -24,6 +24,7 @@ from moldau.spark.source.options import SourceOptions
 from moldau.spark.source.plan import Subscribed, look_up
 from moldau.spark.source.progress import Progress, limited
 from moldau.spark.source.ranges import OffsetRange, split
+from moldau.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,16 +3,15 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.testing import Broker
+from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.asking import Asker
 
-Place = tuple[str, int]
-
 
 def page(
-    asker: Asker, names: list[str], limit: int, cursor: Place | None
-) -> tuple[list[Place], Place | None]:
+    asker: Asker, names: list[str], limit: int, cursor: TopicPartition | None
+) -> tuple[list[TopicPartition], TopicPartition | None]:
     """The partitions of one page, and where the next begins."""
     at = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
     answer = asker.ask(
@@ -26,9 +25,9 @@ def page(
     return places, None if after is None else (after.topic_name, after.partition_index)
 
 
-def pages(asker: Asker, names: list[str], limit: int) -> list[list[Place]]:
+def pages(asker: Asker, names: list[str], limit: int) -> list[list[TopicPartition]]:
     found = []
-    cursor: Place | None = None
+    cursor: TopicPartition | None = None
     while True:
         places, cursor = page(asker, names, limit, cursor)
         found.append(places)

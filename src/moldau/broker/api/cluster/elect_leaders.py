@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
 from moldau.broker.net.request import Request
-from moldau.cluster.decisions.partitions import ElectionType, PartitionKey
+from moldau.cluster.decisions.partitions import ElectionType
 from moldau.cluster.errors import ClusterError
+from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -50,7 +51,7 @@ async def elect_leaders(broker: Broker, request: Request) -> Answer:
     return _answer(results, Error.NONE)
 
 
-def _wanted(request: Request) -> list[PartitionKey] | None:
+def _wanted(request: Request) -> list[TopicPartition] | None:
     topics = request.body.topic_partitions
     if topics is None:
         return None

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.groups.group_membership import when_done
 from moldau.broker.api.registry import Answer, handles
-from moldau.broker.coordination.groups.offsets import Offsets, TopicPartition
+from moldau.broker.coordination.groups.offsets import Offsets
 from moldau.broker.coordination.groups.records import CommittedOffset
 from moldau.broker.net.request import Request
+from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import milliseconds

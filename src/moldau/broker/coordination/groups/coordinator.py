@@ -24,7 +24,6 @@ from moldau.broker.coordination.groups.classic.messages import (
 )
 from moldau.broker.coordination.groups.group import Answer, Effect, Store
 from moldau.broker.coordination.groups.held import HeldGroup, HeldGroups
-from moldau.broker.coordination.groups.offsets import TopicPartition
 from moldau.broker.coordination.groups.records import CommittedOffset
 from moldau.broker.coordination.groups.retention import complain, expire_offsets
 from moldau.broker.coordination.host import Host
@@ -33,6 +32,7 @@ from moldau.broker.coordination.placement import Size
 from moldau.broker.coordination.shards import Shards
 from moldau.broker.partitions.partition import Partition
 from moldau.cluster.state.internal_topics import CONSUMER_OFFSETS
+from moldau.topic_partition import TopicPartition
 from moldau.wire.errors import Error
 
 logger = logging.getLogger("moldau.groups")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from moldau.broker.coordination.deadlines import NEVER
 from moldau.broker.coordination.groups.classic.group import ClassicGroup
 from moldau.broker.coordination.groups.group import Effect, Group
-from moldau.broker.coordination.groups.offsets import Offsets, TopicPartition
+from moldau.broker.coordination.groups.offsets import Offsets
 from moldau.broker.coordination.groups.records import (
     CommittedOffset,
     GroupKey,
@@ -23,6 +23,7 @@ from moldau.broker.coordination.groups.records import (
 )
 from moldau.broker.coordination.journal import Done, Journal, nothing, settler
 from moldau.broker.coordination.records import KeyValue
+from moldau.topic_partition import TopicPartition
 from moldau.wire.errors import Error
 
 

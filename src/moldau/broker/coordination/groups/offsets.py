@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from moldau.broker.coordination.groups.group import Group
 from moldau.broker.coordination.groups.records import CommittedOffset
-
-TopicPartition = tuple[str, int]
+from moldau.topic_partition import TopicPartition
 
 
 class Offsets:
