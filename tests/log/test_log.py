@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from moldau.log.config import LogConfig
+from moldau.log.durability import close, prepare_flush
 from moldau.log.errors import (
     InvalidProducerEpoch,
     InvalidTimestamp,
@@ -19,7 +20,10 @@ from moldau.log.errors import (
     UnexpectedOffset,
 )
 from moldau.log.log import Log
+from moldau.log.lookup import max_timestamp, offset_for_time
+from moldau.log.retention import delete_records_before, roll_if_due
 from moldau.log.store.store import LogStore
+from moldau.log.truncation import truncate_to
 from moldau.records.batch import (
     BatchTooLarge,
     CorruptBatch,
@@ -185,12 +189,12 @@ def test_a_compacted_topic_refuses_records_without_key(log: Log) -> None:
 def test_a_repeated_batch_gets_its_first_offset_and_is_not_written_again(log: Log) -> None:
     for number in range(7):
         put(log, batch_of(2, producer_id=1, sequence=number * 2))
-    size = log.size
+    size = log.segments.size
     for number in range(2, 7):
         again = batch_of(2, producer_id=1, sequence=number * 2)
         assert log.append(again, 0, NOW) == (number * 2, -1)
     log.commit()
-    assert log.size == size
+    assert log.segments.size == size
     with pytest.raises(OutOfOrderSequence):
         log.append(batch_of(2, producer_id=1, sequence=2), 0, NOW)
 
@@ -326,7 +330,7 @@ def test_a_closed_log_has_nothing_that_a_failed_write_left_in_it(log: Log) -> No
     put(log, batch_of())
     fail_and_leave_a_torn_end(log)
     segment = log.segments[0]
-    log.close()
+    close(log)
     assert os.path.getsize(segment.path) == segment.size
 
 
@@ -423,8 +427,8 @@ def test_a_slice_outlives_its_segment(log: Log) -> None:
     piece = log.read(0, 1000, 9)
     assert piece is not None
     before = content(piece)
-    log.delete_records_before(9)
-    log.trash.join()
+    delete_records_before(log, 9)
+    log.segments.trash.join()
     assert not os.path.exists(f"{log.folder}/{0:020d}.log")
     assert content(piece) == before
 
@@ -450,7 +454,7 @@ def test_segments_roll_by_the_age_of_their_records(log: Log) -> None:
     assert [segment.base for segment in log.segments] == [0]
     put(log, batch_of(timestamp=NOW + 1001))
     assert [segment.base for segment in log.segments] == [0, 2]
-    assert [log.roll_if_due(NOW + later) for later in (2001, 2002, 9999)] == [False, True, False]
+    assert [roll_if_due(log, NOW + later) for later in (2001, 2002, 9999)] == [False, True, False]
 
 
 def test_segments_roll_when_an_index_is_full(log: Log) -> None:
@@ -488,8 +492,8 @@ def test_a_follower_takes_batches_as_they_are(log: Log) -> None:
     assert read_all(log) == bytes(data)
     assert log.log_end == 10
     assert log.epochs.entries == [(3, 5), (4, 9)]
-    assert log.end_of_epoch(3) == (3, 9)
-    assert log.end_of_epoch(4) == (4, 10)
+    assert log.epochs.end_of(3, log.log_end) == (3, 9)
+    assert log.epochs.end_of(4, log.log_end) == (4, 10)
     with pytest.raises(UnexpectedOffset):
         log.append_replica(memoryview(data), 10, NOW)
     data[-1] ^= 1
@@ -513,11 +517,11 @@ def test_truncation_forgets_producers_epochs_and_times(log: Log) -> None:
     for number in range(8):
         batch = batch_of(producer_id=1, sequence=number, timestamp=NOW + number)
         put(log, batch, epoch=number // 2)
-    log.truncate_to(5)
+    truncate_to(log, 5)
     assert log.log_end == 5
     assert log.high_watermark == 5
     assert log.epochs.entries == [(0, 0), (1, 2), (2, 4)]
-    assert log.max_timestamp() == (4, NOW + 4, 2)
+    assert max_timestamp(log) == (4, NOW + 4, 2)
     assert log.append(batch_of(producer_id=1, sequence=4), 2, NOW) == (4, -1)
     put(log, batch_of(producer_id=1, sequence=5), epoch=2)
     assert offsets_of(log) == [0, 1, 2, 3, 4, 5]
@@ -526,9 +530,9 @@ def test_truncation_forgets_producers_epochs_and_times(log: Log) -> None:
 def test_truncating_below_the_log_restarts_it_there(log: Log) -> None:
     configured(log, segment_bytes=100)
     put(log, *[batch_of() for _ in range(5)])
-    log.delete_records_before(4)
-    log.truncate_to(2)
-    assert (log.log_start, log.log_end, log.size) == (2, 2, 0)
+    delete_records_before(log, 4)
+    truncate_to(log, 2)
+    assert (log.log_start, log.log_end, log.segments.size) == (2, 2, 0)
     assert put(log, batch_of()) == [2]
 
 
@@ -539,39 +543,39 @@ def test_time_lookup_is_exact_inside_batches(log: Log) -> None:
     configured(log, index_interval_bytes=100, segment_bytes=600)
     for number in range(30):
         put(log, batch_of(10, timestamp=NOW + number * 100, codec=Codec(number % 5)))
-    assert log.offset_for_time(0) == (0, NOW, 0)
-    assert log.offset_for_time(NOW + 5) == (5, NOW + 5, 0)
-    assert log.offset_for_time(NOW + 10) == (10, NOW + 100, 0)
-    assert log.offset_for_time(NOW + 1707) == (177, NOW + 1707, 0)
-    assert log.offset_for_time(NOW + 2909) == (299, NOW + 2909, 0)
-    assert log.offset_for_time(NOW + 2910) is None
-    assert log.max_timestamp() == (299, NOW + 2909, 0)
+    assert offset_for_time(log, 0) == (0, NOW, 0)
+    assert offset_for_time(log, NOW + 5) == (5, NOW + 5, 0)
+    assert offset_for_time(log, NOW + 10) == (10, NOW + 100, 0)
+    assert offset_for_time(log, NOW + 1707) == (177, NOW + 1707, 0)
+    assert offset_for_time(log, NOW + 2909) == (299, NOW + 2909, 0)
+    assert offset_for_time(log, NOW + 2910) is None
+    assert max_timestamp(log) == (299, NOW + 2909, 0)
 
 
 def test_time_lookup_minds_records_out_of_order(log: Log) -> None:
     configured(log, index_interval_bytes=0)
     for timestamp in (NOW + 50, NOW + 10, NOW + 90, NOW + 20, NOW + 90):
         put(log, batch_of(timestamp=timestamp))
-    assert log.offset_for_time(NOW + 10) == (0, NOW + 50, 0)
-    assert log.offset_for_time(NOW + 51) == (2, NOW + 90, 0)
-    assert log.max_timestamp() == (2, NOW + 90, 0)
-    log.delete_records_before(3)
-    assert log.offset_for_time(NOW + 10) == (3, NOW + 20, 0)
-    assert log.max_timestamp() == (4, NOW + 90, 0)
+    assert offset_for_time(log, NOW + 10) == (0, NOW + 50, 0)
+    assert offset_for_time(log, NOW + 51) == (2, NOW + 90, 0)
+    assert max_timestamp(log) == (2, NOW + 90, 0)
+    delete_records_before(log, 3)
+    assert offset_for_time(log, NOW + 10) == (3, NOW + 20, 0)
+    assert max_timestamp(log) == (4, NOW + 90, 0)
 
 
 def test_an_empty_log_has_no_times(log: Log) -> None:
-    assert log.offset_for_time(0) is None
-    assert log.max_timestamp() is None
+    assert offset_for_time(log, 0) is None
+    assert max_timestamp(log) is None
 
 
 # Flushing
 
 
 def test_a_flush_covers_what_was_written_before_it_was_prepared(log: Log) -> None:
-    assert log.prepare_flush() is None
+    assert prepare_flush(log) is None
     put(log, batch_of(3))
-    flush = log.prepare_flush()
+    flush = prepare_flush(log)
     assert flush is not None
     put(log, batch_of())
     flush.run()
@@ -582,10 +586,10 @@ def test_a_flush_covers_what_was_written_before_it_was_prepared(log: Log) -> Non
 
 def test_a_flush_does_not_count_when_the_log_was_cut_meanwhile(log: Log) -> None:
     put(log, batch_of(), batch_of(), batch_of())
-    flush = log.prepare_flush()
+    flush = prepare_flush(log)
     assert flush is not None
     flush.run()
-    log.truncate_to(1)
+    truncate_to(log, 1)
     put(log, batch_of(), batch_of())
     flush.done()
     assert log.flushed <= 1
@@ -603,14 +607,14 @@ def test_a_failed_flush_is_tried_again(log: Log, monkeypatch: pytest.MonkeyPatch
                 raise OSError(errno.EIO, "broken")
             real(fd)
 
-        flush = log.prepare_flush()
+        flush = prepare_flush(log)
         assert flush is not None
         patch.setattr(os, "fsync", fsync)
         with pytest.raises(StorageError):
             flush.run()
         flush.done()
     assert log.flushed == 0
-    again = log.prepare_flush()
+    again = prepare_flush(log)
     assert again is not None
     again.run()
     again.done()

@@ -21,10 +21,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from moldau.log.compaction.compaction import candidate, job_of, swap
 from moldau.log.compaction.compactor import compact
 from moldau.log.config import DAY_MS, LogConfig
+from moldau.log.durability import prepare_flush
 from moldau.log.errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
 from moldau.log.log import Log
+from moldau.log.lookup import max_timestamp, offset_for_time
 from moldau.log.producers.states import KEPT_BATCHES
+from moldau.log.retention import delete_expired, delete_records_before, roll_if_due
 from moldau.log.store.store import LogStore
+from moldau.log.truncation import truncate_to
 from moldau.records.batch import batches, read_header
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch, records_of
@@ -47,7 +51,7 @@ class LogModel(RuleBasedStateMachine):
         # Forcing to disk is the slow part, and no crash here loses what the system holds.
         self.patches: list[Any] = [
             mock.patch("os.fsync"),
-            mock.patch("moldau.log.flushing._SNAPSHOT_BYTES", 300),
+            mock.patch("moldau.log.durability._SNAPSHOT_BYTES", 300),
         ]
         for patch in self.patches:
             patch.start()
@@ -207,10 +211,10 @@ class LogModel(RuleBasedStateMachine):
             for record in records_of(batch)
             if record.offset >= self.start
         ]
-        found = self.log.offset_for_time(wanted)
+        found = offset_for_time(self.log, wanted)
         expected = next((r for r in every if r.timestamp >= wanted), None)
         assert (found and found[:2]) == (expected and (expected.offset, expected.timestamp))
-        newest = self.log.max_timestamp()
+        newest = max_timestamp(self.log)
         if every:
             largest = max(record.timestamp for record in every)
             assert newest is not None
@@ -223,16 +227,16 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def time_passes(self) -> None:
         self.clock += 11_000
-        self.log.roll_if_due(self.clock)
+        roll_if_due(self.log, self.clock)
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(max(0, self.start - 2), self.end))
         if offset >= self.end:
-            self.log.truncate_to(offset)
+            truncate_to(self.log, offset)
             return
-        restarts = offset < self.log.first_base
-        self.log.truncate_to(offset)
+        restarts = offset < self.log.segments.base
+        truncate_to(self.log, offset)
         self.model = [b for b in self.model if read_header(b).last_offset < offset]
         least = read_header(self.model[-1]).last_offset + 1 if self.model else 0
         self.end = self.log.log_end
@@ -244,24 +248,24 @@ class LogModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete_records(self, data: st.DataObject) -> None:
         self.start = data.draw(st.integers(self.start, self.end))
-        assert self.log.delete_records_before(self.start) == self.start
-        self.drop_before(self.log.first_base)
+        assert delete_records_before(self.log, self.start) == self.start
+        self.drop_before(self.log.segments.base)
 
     @rule(later=st.sampled_from([0, 30_000, 100_000]), keep=st.sampled_from([-1, 500]))
     def retain(self, later: int, keep: int) -> None:
         self.clock += later
         self.log.config = dataclasses.replace(self.config, retention_bytes=keep)
-        self.log.delete_expired(self.clock)
+        delete_expired(self.log, self.clock)
         self.log.config = self.config
-        self.start = max(self.start, self.log.first_base)
-        self.drop_before(self.log.first_base)
+        self.start = max(self.start, self.log.segments.base)
+        self.drop_before(self.log.segments.base)
         oldest = next((segment for segment in self.log.segments if segment.size), None)
         if keep >= 0 and oldest is not None and oldest is not self.log.segments[-1]:
-            assert self.log.size - oldest.size < keep
+            assert self.log.segments.size - oldest.size < keep
 
     @rule()
     def flush(self) -> None:
-        flush = self.log.prepare_flush()
+        flush = prepare_flush(self.log)
         if flush is not None:
             flush.run()
             flush.done()
@@ -410,12 +414,12 @@ class LogModel(RuleBasedStateMachine):
     def restarted(self) -> None:
         earlier = {segment.base for segment in self.log.segments}
         self.log = self.store.logs["t", 0]
-        if self.log.first_base not in earlier:
+        if self.log.segments.base not in earlier:
             # What was left ended before log_start, so the log began anew.
             self.sent.clear()
-        self.drop_before(self.log.first_base)
+        self.drop_before(self.log.segments.base)
         assert self.log.offline is None
-        self.start = max(self.saved_start, self.log.first_base)
+        self.start = max(self.saved_start, self.log.segments.base)
         self.end = self.log.log_end
         if self.model:
             assert self.end >= read_header(self.model[-1]).last_offset + 1
@@ -439,10 +443,10 @@ class LogModel(RuleBasedStateMachine):
         assert (log.log_start, log.log_end) == (self.start, self.end)
         assert log.log_start <= log.last_stable <= log.high_watermark <= log.log_end
         assert log.log_start <= log.flushed <= log.log_end
-        assert log.size == sum(map(len, self.model))
+        assert log.segments.size == sum(map(len, self.model))
         visible = [b for b in self.model if read_header(b).last_offset >= self.start]
         assert read_all(log) == b"".join(visible)
-        assert len(log.pool) <= self.max_open
+        assert len(log.segments.pool) <= self.max_open
 
 
 TestLogModel = LogModel.TestCase

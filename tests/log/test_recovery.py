@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from moldau.log.config import LogConfig
+from moldau.log.durability import prepare_flush
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
+from moldau.log.lookup import offset_for_time
+from moldau.log.retention import delete_records_before
 from moldau.log.store.store import LogStore
+from moldau.log.truncation import truncate_to
 from moldau.records.batch import batches
 from moldau.records.record import Record, build_batch
 from tests.log.making import NOW, batch_of, make_log, offsets_of, open_store, put, read_all
@@ -32,7 +36,7 @@ def filled(folder: Path, count: int = 30) -> LogStore:
 
 def flush(store: LogStore) -> None:
     for log in store.logs.values():
-        pending = log.prepare_flush()
+        pending = prepare_flush(log)
         if pending is not None:
             pending.run()
             pending.done()
@@ -100,7 +104,7 @@ def test_a_killed_broker_loses_nothing_that_was_written(tmp_path: Path) -> None:
     assert store.recovered.cut_bytes == 0
     assert log.epochs.entries == [(0, 0), (1, 9), (2, 18), (3, 27)]
     assert log.append(batch_of(producer_id=1, sequence=28), 3, NOW) == (28, -1)
-    assert log.offset_for_time(NOW + 17) == (17, NOW + 17, 1)
+    assert offset_for_time(log, NOW + 17) == (17, NOW + 17, 1)
     store.close()
 
 
@@ -138,7 +142,7 @@ def test_only_what_follows_the_recovery_point_is_checked(tmp_path: Path) -> None
     log = store.logs["t", 0]
     first = log.segments[0].path
     put(log, batch_of(producer_id=1, sequence=30))
-    size = log.size
+    size = log.segments.size
     store.abandon()
     flip(first, 70)
     store, log = reopen(tmp_path)
@@ -162,8 +166,8 @@ def test_damage_before_the_recovery_point_puts_only_that_log_offline(tmp_path: P
     for call in (
         lambda: log.read(0, 100, 1),
         lambda: log.append(batch_of(), 0, NOW),
-        lambda: log.offset_for_time(0),
-        lambda: log.truncate_to(0),
+        lambda: offset_for_time(log, 0),
+        lambda: truncate_to(log, 0),
     ):
         with pytest.raises(StorageError):
             call()
@@ -204,7 +208,7 @@ def test_bad_indexes_are_rebuilt(tmp_path: Path, damage: str, clean: bool) -> No
         assert piece is not None
         assert int.from_bytes(os.pread(piece.file.fd, 8, piece.position), "big") == offset
     if damage != "empty":
-        assert log.offset_for_time(NOW + 13) == (13, NOW + 13, 1)
+        assert offset_for_time(log, NOW + 13) == (13, NOW + 13, 1)
     store.close()
 
 
@@ -279,7 +283,7 @@ def test_torn_snapshots_checkpoints_and_epochs_cost_nothing_but_time(tmp_path: P
 
 def test_log_start_survives_a_restart(tmp_path: Path) -> None:
     store = filled(tmp_path)
-    store.logs["t", 0].delete_records_before(15)
+    delete_records_before(store.logs["t", 0], 15)
     store.checkpoint()
     store.abandon()
     store, log = reopen(tmp_path)
@@ -292,7 +296,7 @@ def test_log_start_survives_a_restart(tmp_path: Path) -> None:
 
 def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> None:
     store = filled(tmp_path)
-    store.logs["t", 0].delete_records_before(30)
+    delete_records_before(store.logs["t", 0], 30)
     store.checkpoint()
     store.abandon()
     for path in (tmp_path / "t-0").glob("*.log"):

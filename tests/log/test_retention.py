@@ -8,6 +8,7 @@ import pytest
 from moldau.log.config import LogConfig
 from moldau.log.errors import OffsetOutOfRange
 from moldau.log.log import Log
+from moldau.log.retention import delete_expired, delete_records_before
 from tests.log.making import NOW, batch_of, make_log, offsets_of, open_store, put
 
 DAY = 24 * 3_600_000
@@ -28,7 +29,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 def retain(log: Log, now_ms: int, **values: object) -> list[str]:
     log.config = LogConfig(segment_bytes=120, **values)  # type: ignore[arg-type]
-    return [deleted.reason for deleted in log.delete_expired(now_ms)]
+    return [deleted.reason for deleted in delete_expired(log, now_ms)]
 
 
 def test_old_segments_go_by_the_time_of_their_newest_record(log: Log) -> None:
@@ -39,7 +40,7 @@ def test_old_segments_go_by_the_time_of_their_newest_record(log: Log) -> None:
 
 def test_the_active_segment_is_rolled_when_it_is_wholly_expired(log: Log) -> None:
     assert len(retain(log, NOW + DAY, retention_ms=3000)) == 10
-    assert (log.log_start, log.log_end, log.size) == (10, 10, 0)
+    assert (log.log_start, log.log_end, log.segments.size) == (10, 10, 0)
     assert put(log, batch_of()) == [10]
 
 
@@ -57,7 +58,7 @@ def test_nothing_goes_without_limits(log: Log) -> None:
 
 def test_a_compacted_topic_keeps_its_segments(log: Log) -> None:
     assert retain(log, NOW + DAY, retention_ms=1, cleanup_policy=("compact",)) == []
-    log.delete_records_before(3)
+    delete_records_before(log, 3)
     assert offsets_of(log)[0] == 3
 
 
@@ -82,20 +83,20 @@ def test_records_without_timestamps_age_by_their_file(log: Log) -> None:
 
 def test_deleting_records_moves_the_start_and_drops_whole_segments(log: Log) -> None:
     put(log, batch_of(5, size=2))
-    assert log.delete_records_before(12) == 12
+    assert delete_records_before(log, 12) == 12
     assert log.log_start == 12
-    assert log.delete_records_before(3) == 12
+    assert delete_records_before(log, 3) == 12
     assert [segment.base for segment in log.segments] == [10]
     with pytest.raises(OffsetOutOfRange):
         log.read(11, 100, 15)
     with pytest.raises(OffsetOutOfRange):
-        log.delete_records_before(16)
+        delete_records_before(log, 16)
 
 
 def test_producers_survive_the_deletion_of_their_records(log: Log) -> None:
     put(log, batch_of(producer_id=4, sequence=0, timestamp=NOW))
     put(log, batch_of(size=40, timestamp=NOW))
-    log.delete_records_before(log.log_end)
+    delete_records_before(log, log.log_end)
     assert log.append(batch_of(producer_id=4, sequence=0), 0, NOW) == (10, -1)
     assert log.producers.expire(NOW + DAY, DAY) == [4]
     assert log.append(batch_of(producer_id=4, sequence=0), 0, NOW) == (12, -1)

@@ -1,4 +1,4 @@
-"""What a producer's batch must satisfy beyond being intact, and what the topic makes of it."""
+"""Acceptance of a producer's batch: why one is refused, and the time that a topic stamps on it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from moldau.records.batch import (
     HEADER_SIZE,
     MAGIC,
     NO_TIMESTAMP,
+    BatchError,
+    BatchTooLarge,
     CorruptBatch,
     InvalidRecord,
     NotOneBatch,
+    read_header,
 )
 from moldau.records.checksum import crc32c
 from moldau.records.compression import Codec
@@ -29,18 +32,29 @@ _MAX_CODEC = max(Codec)
 _OLD_MAGICS = (0, 1)
 
 
-def wrong_length(claimed: int, size: int) -> NotOneBatch | CorruptBatch:
-    """The error for a batch that says it has `claimed` bytes in a buffer of `size`."""
-    if claimed < HEADER_SIZE:
-        return CorruptBatch(f"a batch of {claimed} bytes is too small for its header")
-    return NotOneBatch(f"exactly one batch is expected: it says {claimed} bytes, here are {size}")
-
-
-def wrong_magic(magic: int) -> NotOneBatch | CorruptBatch:
-    """The error for another format than ours: one of old, or none at all."""
-    if magic in _OLD_MAGICS:
-        return NotOneBatch(f"magic {magic} is not supported, only {MAGIC}")
-    return CorruptBatch(f"there is no magic {magic}")
+def refusal(batch: memoryview, max_bytes: int) -> BatchError:
+    """The error for bytes that are not exactly one intact batch of at most `max_bytes`."""
+    size = len(batch)
+    if size < HEADER_SIZE:
+        return NotOneBatch(f"{size} bytes are too few for a batch header")
+    header = read_header(batch)
+    if header.size < HEADER_SIZE:
+        return CorruptBatch(f"a batch of {header.size} bytes is too small for its header")
+    if header.size != size:
+        return NotOneBatch(
+            f"exactly one batch is expected: it says {header.size} bytes, here are {size}"
+        )
+    if header.magic in _OLD_MAGICS:
+        return NotOneBatch(f"magic {header.magic} is not supported, only {MAGIC}")
+    if header.magic != MAGIC:
+        return CorruptBatch(f"there is no magic {header.magic}")
+    if size > max_bytes:
+        return BatchTooLarge(size, max_bytes)
+    if crc32c(batch[CRC_START:]) != header.crc:
+        return CorruptBatch("the CRC does not match")
+    if header.count < 1 or header.last_offset_delta != header.count - 1:
+        return InvalidRecord(f"{header.count} records over {header.last_offset_delta + 1} offsets")
+    return InvalidRecord(f"{header.count} records cannot lie in {size - HEADER_SIZE} bytes")
 
 
 def check_attributes(
@@ -48,7 +62,6 @@ def check_attributes(
     base_offset: int,
     producer_id: int,
     sequence: int,
-    *,
     append_time: bool,
     from_client: bool,
 ) -> None:

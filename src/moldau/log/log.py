@@ -3,39 +3,342 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+import struct
+import uuid
+from collections.abc import Callable
 
-from moldau.log import lookup
-from moldau.log.errors import CorruptLog, OffsetOutOfRange, StorageError
+from moldau.log.acceptance import check_attributes, check_timestamps, refusal, set_append_time
+from moldau.log.config import LogConfig
+from moldau.log.contents import Contents
+from moldau.log.durability import Durability
+from moldau.log.errors import CorruptLog, OffsetOutOfRange, StorageError, UnexpectedOffset
 from moldau.log.files.open_files import Slice
-from moldau.log.flushing import FlushingLog
-from moldau.log.producers.states import ProducerStates
-from moldau.log.retention import Deleted, expired
-from moldau.log.segments.names import SWAP_SUFFIX
-from moldau.log.segments.segment import Segment
+from moldau.log.producers.replay import check_coordinator, note_batch
+from moldau.log.producers.snapshots import Snapshots
+from moldau.log.reader import Reader
+from moldau.log.record_check import RecordCheck
+from moldau.log.segments.limits import Limits
+from moldau.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
+from moldau.log.segments.segments import Segments
+from moldau.log.writer import Writer
+from moldau.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    NO_TIMESTAMP,
+    PREFIX_SIZE,
+    SMALLEST_RECORD,
+    TRANSACTIONAL_BIT,
+    batches,
+    check_batch,
+)
+from moldau.records.checksum import crc32c
 
 logger = logging.getLogger("moldau.log")
 
-# offset, timestamp, leader epoch
-_Found = tuple[int, int, int]
+# base offset, batch length, leader epoch: what the leader sets, outside of the CRC
+_put_prefix = struct.Struct(">qii").pack_into
+_unpack = HEADER.unpack_from
 
 
-class Log(FlushingLog):
+class Log:
     """A partition's batches in segments, oldest first, in a folder `<topic>-<partition>`.
 
-    Appends are staged and written by `commit`, many with one call to the system. Nothing is kept
-    of what was written: readers get slices of the segment files.
+    Beside them lie producer snapshots, `leader-epoch-checkpoint` and `partition.metadata`.
+    Appends are staged: they have offsets, but are in no file yet. `commit` writes all that is
+    staged with one call to the system, or, where the disk refuses, leaves the log as it was at the
+    commit before. Nothing is kept of what was written: readers get slices of the segment files.
 
-    log_start <= last_stable <= high_watermark <= log_end; `flushed` lies between log_start and
-    log_end. A read never gives what has not been written. A crash leaves a prefix of what was
-    written, which recovery cuts to whole batches; nothing before `flushed` can be missing.
+    log_start <= last_stable <= high_watermark <= written <= log_end; `flushed` lies between
+    log_start and written. A read never gives what has not been written. A crash leaves a prefix of
+    what was written, which recovery cuts to whole batches; nothing before `flushed` can be missing.
+
+    Here is what happens all the time. What is done to a log now and then has modules of its own,
+    which use its parts: `truncation`, `retention`, `lookup`, `durability`, `compaction`.
 
     Event loop only, unless a method says otherwise. Any method may raise StorageError; `offline` is
     set, and raised by all that need the disk, when what is there cannot be trusted.
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_after_max_ms", "_append_time", "_before_max_ms", "_config", "_inspect",
+        "_max_bytes", "clean_end", "durability", "end_entry", "epochs", "flushed", "folder",
+        "high_watermark", "log_end", "log_start", "offline", "on_failure", "partition", "producers",
+        "reader", "segments", "snapshots", "topic", "topic_id", "truncations", "writer", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID | None,
+        config: LogConfig,
+        segments: Segments,
+        snapshots: Snapshots,
+        contents: Contents,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.folder = segments.folder
+        self.segments = segments
+        self.snapshots = snapshots
+        self.log_start, self.log_end, self.flushed, self.producers, self.epochs = contents
+        self.high_watermark = self.log_start
+        # What is staged lies behind it.
+        self.written = self.log_end
+        # Compaction has left at most one record a key before it.
+        self.clean_end = 0
+        # How often the log was cut, or begun anew.
+        self.truncations = 0
+        self.offline: StorageError | None = None
+        # Told when the log has failed, on whatever thread that was found; offline or not.
+        self.on_failure: Callable[[Log, StorageError], None] | None = None
+        self.writer = Writer(segments)
+        self.reader = Reader(segments)
+        self.durability = Durability(segments)
+        # Where the log's end is also written down, outside of its folder (see `store.ends`).
+        self.end_entry: tuple[memoryview, int] | None = None
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic}-{self.partition}, {self.log_start}..{self.log_end})"
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._max_bytes = min(config.max_message_bytes, config.segment_bytes)
+        self._append_time = config.uses_append_time
+        self._before_max_ms = config.message_timestamp_before_max_ms
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self._inspect = config.looks_into_records
+        self.segments.obey(Limits.of(config))
+
+    # Offsets
+
+    @property
+    def last_stable(self) -> int:
+        """Everything before it belongs to no open transaction."""
+        unstable = self.producers.first_unstable(self.high_watermark)
+        if unstable is None or unstable > self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start)
+
+    def end_at(self, log_end: int) -> None:
+        """Have what is written end there; the files are the caller's."""
+        self.log_end = self.written = log_end
+        if self.end_entry is not None:
+            view, place = self.end_entry
+            view[place] = log_end
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Move the high watermark up to `offset`, at most to what has been written."""
+        if offset > self.written:
+            offset = self.written
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+
+    # Appending
+
+    def append(
+        self,
+        batch: memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        from_client: bool = True,
+        check: RecordCheck | None = None,
+    ) -> tuple[int, int]:
+        """Stage exactly one batch as the leader; returns (base offset, append time or -1).
+
+        `batch` must be writable: base offset and leader epoch are set in place (attributes, largest
+        timestamp and CRC too where the topic uses append time), and the buffer must stay as it is
+        until `commit`. A batch that repeats one of the producer's last five is not written again;
+        its first offset is returned. What a coordinator writes (`from_client=False`) may be a
+        control batch, and its sequence is not checked. A `check` of its records that has been done
+        already is not done again.
+
+        Raises CorruptBatch, InvalidRecord, BatchTooLarge, InvalidTimestamp, InvalidProducerEpoch,
+        OutOfOrderSequence, InvalidTransactionState, CoordinatorFenced; StorageError when a new
+        segment could not be begun. If anything was staged it is lost then, and StorageError is
+        raised until `commit` has raised it once.
+        """
+        writer = self.writer
+        if writer.failure is not None:
+            raise writer.failure
+        size = len(batch)
+        if size < HEADER_SIZE:
+            raise refusal(batch, self._max_bytes)
+        (
+            given_offset, length, _, magic, crc, attributes, delta, base_timestamp, max_timestamp,
+            producer_id, producer_epoch, sequence, count,
+        ) = _unpack(batch)  # fmt: skip
+        if (
+            length + PREFIX_SIZE != size
+            or magic != MAGIC
+            or size > self._max_bytes
+            or crc32c(batch[CRC_START:]) != crc
+            or count < 1
+            or delta != count - 1
+            or (count * SMALLEST_RECORD > size - HEADER_SIZE and not attributes & CODEC_MASK)
+        ):
+            raise refusal(batch, self._max_bytes)
+        if attributes or producer_id >= 0 or given_offset:
+            check_attributes(
+                attributes, given_offset, producer_id, sequence, self._append_time, from_client
+            )
+        append_time = -1
+        if self._append_time:
+            append_time = max_timestamp = now_ms
+        else:
+            earliest, latest = now_ms - self._before_max_ms, now_ms + self._after_max_ms
+            if max_timestamp > latest or base_timestamp < earliest or max_timestamp < earliest:
+                check_timestamps(base_timestamp, max_timestamp, earliest, latest)
+        marker = None
+        is_transactional = attributes & TRANSACTIONAL_BIT
+        if producer_id >= 0:
+            producers = self.producers
+            if not from_client:
+                marker = check_coordinator(producers, batch)
+            else:
+                repeated = producers.check(
+                    producer_id, producer_epoch, sequence, delta, is_transactional
+                )
+                if repeated is not None:
+                    return repeated.first_offset, repeated.timestamp if append_time >= 0 else -1
+        staged: memoryview | bytearray = batch
+        if self._inspect and not attributes & CONTROL_BIT:
+            staged = (check or RecordCheck(batch, self._config)).finish()
+            size = len(staged)
+            length = size - PREFIX_SIZE
+        if append_time >= 0:
+            set_append_time(staged, append_time)
+
+        base = self.log_end
+        last = base + delta
+        segment = writer.active
+        if segment is None:
+            segment = writer.activate(now_ms)
+        end = segment.end
+        if end and (
+            end + size > segment.limit
+            or max_timestamp > segment.roll_after_ms
+            or last > segment.max_offset
+        ):
+            segment = self.roll(base, now_ms)
+
+        if writer.mark is None:
+            writer.mark = (base, segment, segment.state())
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, base)
+        if producer_id >= 0:
+            if marker is not None:
+                producers.note_marker(producer_id, producer_epoch, base, now_ms, marker)
+            elif not attributes & CONTROL_BIT:
+                producers.note(
+                    producer_id, producer_epoch, sequence, base, delta, max_timestamp,
+                    is_transactional, now_ms,
+                )  # fmt: skip
+        _put_prefix(staged, 0, base, length, leader_epoch)
+        writer.staged.append(staged)
+        segment.append(size, last, max_timestamp)
+        self.log_end = last + 1
+        return base, append_time
+
+    def append_replica(self, data: memoryview, asked: int, now_ms: int) -> None:
+        """Stage whole batches that the leader sent when it was asked for the offset `asked`.
+
+        Offsets and epochs stay as given. Gaps are allowed, for compaction leaves some: that these
+        are the batches that follow is known only by what was asked. UnexpectedOffset if that is not
+        the log's end, or a batch lies below it; CorruptBatch or InvalidRecord for what is no batch,
+        StorageError as in `append`. Batches before the bad one are staged.
+        """
+        writer = self.writer
+        if writer.failure is not None:
+            raise writer.failure
+        if asked != self.log_end:
+            raise UnexpectedOffset(asked, self.log_end)
+        for position, header in batches(data):
+            size = header.size
+            check_batch(data, position, size, from_producer=False)
+            base, last = header.base_offset, header.last_offset
+            timestamp = header.max_timestamp if header.count else NO_TIMESTAMP
+            if base < self.log_end:
+                raise UnexpectedOffset(base, self.log_end)
+            batch = data[position : position + size]
+            segment = writer.active
+            if segment is None:
+                segment = writer.activate(timestamp)
+            end = segment.end
+            if last > segment.max_offset or (
+                end and (end + size > segment.limit or timestamp > segment.roll_after_ms)
+            ):
+                # Recovery takes segments that do not meet for a loss, so they meet where they can.
+                is_far = last - self.log_end > MAX_RELATIVE_OFFSET
+                segment = self.roll(base if is_far else self.log_end, timestamp)
+            if writer.mark is None:
+                writer.mark = (self.log_end, segment, segment.state())
+            if header.leader_epoch > self.epochs.latest:
+                self.epochs.assign(header.leader_epoch, base)
+            note_batch(self.producers, header, batch, now_ms)
+            writer.staged.append(batch)
+            segment.append(size, last, timestamp)
+            self.log_end = last + 1
+
+    def commit(self) -> None:
+        """Write everything staged since the last commit.
+
+        StorageError when the disk refuses; then nothing since the last commit has happened.
+        """
+        writer = self.writer
+        if writer.failure is not None:
+            writer.raise_failure()
+        if writer.mark is None:
+            return
+        try:
+            writer.write()
+        except StorageError:
+            self._roll_back()
+            raise
+        self.written = log_end = self.log_end
+        if self.end_entry is not None:
+            view, place = self.end_entry
+            view[place] = log_end
+        writer.mark = None
+        unsettled = self.producers.unsettled
+        if unsettled:
+            unsettled.clear()
+
+    def roll(self, base: int, now_ms: int) -> Segment:
+        """Close the active segment and begin one at `base`."""
+        was_staged = self.writer.mark is not None
+        try:
+            segment = self.writer.roll(base, now_ms)
+        except StorageError as error:
+            self._roll_back()
+            if was_staged:
+                self.writer.failure = error
+            raise
+        self.end_at(self.log_end)
+        self.durability.take_snapshot(self)
+        return segment
+
+    def _roll_back(self) -> None:
+        """Go back to the last commit."""
+        log_end = self.writer.roll_back()
+        if log_end is not None:
+            self.end_at(log_end)
+            self.reader.forget()
+            self.producers.rollback()
+            self.epochs.truncate_end(log_end)
+            self.snapshots.remove_above(log_end)
 
     # Reading
 
@@ -49,7 +352,7 @@ class Log(FlushingLog):
         `up_to` or at the end, or the first batch does not fit. OffsetOutOfRange outside of
         [log_start, log_end].
         """
-        written = self._written
+        written = self.written
         if up_to > written:
             up_to = written
         if self.offline is not None:
@@ -59,201 +362,39 @@ class Log(FlushingLog):
                 raise OffsetOutOfRange(offset, self.log_start, self.log_end)
             return None
         try:
-            return self._reader.read(offset, max_bytes, up_to, written, whole_first)
-        except CorruptLog as error:
-            self._take_offline(error)
-            raise
+            return self.reader.read(offset, max_bytes, up_to, written, whole_first)
         except StorageError as error:
-            self.report(error)
+            self.read_failed(error)
             raise
-
-    def offset_for_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record at or after that time.
-
-        Exact inside batches. Any thread; reads and decompresses, so it may block.
-        """
-        return self._look_up(partial(lookup.offset_for_time, timestamp_ms))
-
-    def max_timestamp(self) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record with the largest timestamp.
-
-        Any thread; may block.
-        """
-        return self._look_up(lookup.max_timestamp)
-
-    def verify(self, offset: int) -> None:
-        """CorruptLog, and offline, if the batch that holds `offset` is not what was written."""
-        self._look_up(partial(lookup.check_batch_at, offset))
-
-    def _look_up(self, search: Callable[[Sequence[Segment], int], _Found | None]) -> _Found | None:
-        while True:
-            if self.offline is not None:
-                raise self.offline
-            segments, truncations = self.segments, self._truncations
-            try:
-                return search(segments, self.log_start)
-            except StorageError as error:
-                # The log may have been changed under a search on a thread.
-                if segments == self.segments and truncations == self._truncations:
-                    if isinstance(error, CorruptLog):
-                        self._take_offline(error)
-                    else:
-                        self.report(error)
-                    raise
-
-    def _take_offline(self, error: CorruptLog) -> None:
-        logger.critical(
-            "%s-%d is offline, its data is damaged: %s", self.topic, self.partition, error
-        )
-        self.fail(error)
 
     def aborted_transactions(self, first_offset: int, last_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of transactions that a reader of the range must skip."""
         return []
 
-    # Shrinking
+    # Failing and closing
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop everything from `offset` on (a batch that holds it goes whole), as a follower does.
+    def abandon(self, reason: StorageError | None = None) -> None:
+        """Let go of the files without writing anything more; offline from then on."""
+        self.offline = self.offline or reason or StorageError(self.folder, "the log is closed")
+        self.writer.close(self.offline)
+        self.reader.forget()
+        self.segments.release()
 
-        The log then ends with its last batch, which may be before `offset`. Blocks while it reads
-        what the producer state is rebuilt from. The store's checkpoint must be written afterwards,
-        or a crash will find less than the recovery point promises.
-        """
-        self._settle()
-        if offset >= self.log_end:
-            self.epochs.truncate_end(self.log_end)
-            return
-        if offset < self._segments[0].base:
-            self.restart_at(offset)
-            return
-        number = self._reader.number_of(offset)
-        segment = self._segments[number]
-        position, _ = segment.find(offset)
-        _, indexed, _ = segment.offset_index.lookup(offset - 1)
-        end = segment.base
-        for _, header in segment.batches.headers(indexed, position):
-            end = header.last_offset + 1
-        self._shrunk_to(end)
-        self._snapshots.remove_above(end)
-        for later in reversed(self._segments[number + 1 :]):
-            later.retire(self.trash)
-        del self._segments[number + 1 :]
-        segment.truncate(position, end)
-        latest = self._snapshots.latest(self.first_base)
-        self.producers = lookup.rebuild_producers(self._segments, latest, end)
+    def report(self, error: StorageError) -> None:
+        """The disk refused: tell whom it concerns, unless it may soon do so no more."""
+        if error.is_damage and self.on_failure is not None:
+            self.on_failure(self, error)
 
-    def restart_at(self, offset: int, log_start: int | None = None) -> None:
-        """Drop everything and go on at `offset`, as a follower does that lies too far behind.
+    def fail(self, error: StorageError) -> None:
+        """What the log holds cannot be trusted any more: offline from now on, and told."""
+        self.abandon(error)
+        if self.on_failure is not None:
+            self.on_failure(self, error)
 
-        `log_start` is given where the first batch to come holds it, but begins before.
-        """
-        self._settle()
-        for segment in self._segments:
-            segment.retire(self.trash)
-        segment = Segment(self.folder, offset, 0, self.pool, self._limits)
-        segment.create(0)
-        self._files_made += 1
-        self._segments[:] = [segment]
-        self._shrunk_to(offset)
-        self.log_start = self.flushed = self.high_watermark = offset
-        if log_start is not None:
-            self.log_start = self.flushed = self.high_watermark = log_start
-        self.epochs.truncate_end(0)
-        self._snapshots.remove_above(-1)
-        self.producers = ProducerStates(offset)
-
-    def delete_records_before(self, offset: int) -> int:
-        """Move log_start up to `offset` and drop the segments below it; returns log_start.
-
-        OffsetOutOfRange above the high watermark.
-        """
-        if offset > self.high_watermark or offset < 0:
-            raise OffsetOutOfRange(offset, self.log_start, self.high_watermark)
-        if offset > self.log_start:
-            self._settle()
-            self._move_start(offset)
-            self._drop_segments(self._reader.number_of(offset))
-        return self.log_start
-
-    def roll_if_due(self, now_ms: int) -> bool:
-        """Begin a new segment if the active one is older than segment.ms.
-
-        Compaction never touches the active segment, so max.compaction.lag.ms bounds its age too.
-        """
-        segment = self._segments[-1]
-        if not segment.size or self.offline is not None:
-            return False
-        if self._active is None:
-            self._activate(now_ms)
-        if not segment.is_old(now_ms):
-            return False
-        self._settle()
-        self._roll(self.log_end, now_ms)
-        return True
-
-    def replace_segments(self, old: Sequence[Segment], base: int, size: int) -> None:
-        """Put one compacted segment, whose files end with `.swap` so far, in the place of `old`.
-
-        `old` are neighbours, and the active segment is not among them. Readers of them finish
-        undisturbed; their files go to the trash when the caller knows that the swap is on disk.
-        """
-        number = self._segments.index(old[0])
-        new = Segment(self.folder, base, size, self.pool, self._limits)
-        for segment in old:
-            segment.rename_away()
-        new.take_names(SWAP_SUFFIX)
-        self._segments[number : number + len(old)] = [new]
-        self._reader.forget()
-        self._files_made += 1
-
-    def delete_expired(self, now_ms: int) -> list[Deleted]:
-        """Drop old segments by log_start, retention.bytes and retention.ms, as the policy says.
-
-        Never one that holds the high watermark or anything above. The active segment is rolled
-        first when it must go too.
-        """
-        if self.offline is not None:
-            return []
-        deleted = expired(
-            self._segments, self._config, self.log_start, self.log_end, self.high_watermark, now_ms
-        )
-        if deleted:
-            self._settle()
-            if len(deleted) == len(self._segments):
-                self._roll(self.log_end, now_ms)
-            self._move_start(max(self.log_start, self._segments[len(deleted)].base))
-            self._drop_segments(len(deleted))
-        return deleted
-
-    def _settle(self) -> None:
-        if self.offline is not None:
-            raise self.offline
-        self.commit()
-
-    def _move_start(self, offset: int) -> None:
-        self.log_start = offset
-        if self.flushed < offset:
-            self.flushed = offset
-        self.epochs.truncate_start(offset)
-
-    def _drop_segments(self, count: int) -> None:
-        """Drop the first `count` segments."""
-        if not count:
-            return
-        for segment in self._segments[:count]:
-            segment.retire(self.trash)
-        del self._segments[:count]
-        self._reader.forget()
-        self._snapshots.remove_below(self._segments[0].base)
-
-    def _shrunk_to(self, log_end: int) -> None:
-        self.log_end = self._written = self._ends[self._end_place] = log_end
-        self.log_start = min(self.log_start, log_end)
-        self.flushed = min(self.flushed, log_end)
-        self.high_watermark = min(self.high_watermark, log_end)
-        self.clean_end = min(self.clean_end, log_end)
-        self.epochs.truncate_end(log_end)
-        self._active = None
-        self._reader.forget()
-        self._truncations += 1
+    def read_failed(self, error: StorageError) -> None:
+        """A reader met this. Any thread."""
+        if isinstance(error, CorruptLog):
+            logger.critical("%s is offline, its data is damaged: %s", self.folder, error)
+            self.fail(error)
+        else:
+            self.report(error)

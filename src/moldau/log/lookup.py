@@ -1,21 +1,56 @@
-"""Searches that read batches: by time, and for the state of producers. Any thread; may block."""
+"""Look-ups that read batches: by time, and whether one is sound. Any thread; may block."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from moldau.log.errors import CorruptLog
-from moldau.log.producers.states import ProducerStates
+from moldau.log.errors import CorruptLog, StorageError
+from moldau.log.log import Log
 from moldau.log.segments.segment import Segment
 from moldau.records.batch import BatchError, BatchHeader, check_batch
-from moldau.records.record import Record, read_end_marker, records_of
+from moldau.records.record import Record, records_of
 
 logger = logging.getLogger("moldau.log")
 
+# offset, timestamp, leader epoch
+Found = tuple[int, int, int]
 
-def check_batch_at(offset: int, segments: Sequence[Segment], log_start: int) -> None:
-    """CorruptLog unless the batch that holds `offset` is what was once written."""
+
+def offset_for_time(log: Log, timestamp_ms: int) -> Found | None:
+    """(offset, timestamp, leader epoch) of the first record at or after that time.
+
+    Exact inside batches, so it decompresses.
+    """
+    return _look_up(log, partial(_offset_for_time, timestamp_ms))
+
+
+def max_timestamp(log: Log) -> Found | None:
+    """(offset, timestamp, leader epoch) of the first record with the largest timestamp."""
+    return _look_up(log, _max_timestamp)
+
+
+def verify(log: Log, offset: int) -> None:
+    """CorruptLog, and offline, if the batch that holds `offset` is not what was written."""
+    _look_up(log, partial(_check_batch_at, offset))
+
+
+def _look_up(log: Log, search: Callable[[Sequence[Segment], int], Found | None]) -> Found | None:
+    while True:
+        if log.offline is not None:
+            raise log.offline
+        segments, truncations = log.segments.all, log.truncations
+        try:
+            return search(segments, log.log_start)
+        except StorageError as error:
+            # The log may have been changed under a search on a thread.
+            if segments == log.segments.all and truncations == log.truncations:
+                log.read_failed(error)
+                raise
+
+
+def _check_batch_at(offset: int, segments: Sequence[Segment], log_start: int) -> None:
     segment = next((each for each in reversed(segments) if each.base <= offset), None)
     if segment is None:
         return
@@ -36,10 +71,9 @@ def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[R
         logger.warning("%s at position %d: %s", segment.path, position, error)
 
 
-def offset_for_time(
+def _offset_for_time(
     timestamp_ms: int, segments: Sequence[Segment], log_start: int
-) -> tuple[int, int, int] | None:
-    """(offset, timestamp, leader epoch) of the first record at or after that time."""
+) -> Found | None:
     for segment in segments:
         if not segment.size or segment.largest_timestamp < timestamp_ms:
             continue
@@ -55,8 +89,7 @@ def offset_for_time(
     return None
 
 
-def max_timestamp(segments: Sequence[Segment], log_start: int) -> tuple[int, int, int] | None:
-    """(offset, timestamp, leader epoch) of the first record with the largest timestamp."""
+def _max_timestamp(segments: Sequence[Segment], log_start: int) -> Found | None:
     newest: tuple[int, Segment, int, BatchHeader] | None = None
     for segment in segments:
         if not segment.size:
@@ -77,60 +110,3 @@ def max_timestamp(segments: Sequence[Segment], log_start: int) -> tuple[int, int
         if record.timestamp == timestamp and record.offset >= log_start:
             return record.offset, timestamp, header.leader_epoch
     return header.last_offset, timestamp, header.leader_epoch
-
-
-def note_batch(
-    producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview, written_ms: int
-) -> None:
-    """Let the producer state follow a batch that is in the log since `written_ms`."""
-    if header.producer_id < 0:
-        return
-    if header.is_control:
-        marker = read_end_marker(batch)
-        if marker is not None:
-            producers.note_marker(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_offset,
-                written_ms,
-                marker,
-            )
-        return
-    producers.note(
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.base_offset,
-        header.last_offset_delta,
-        header.max_timestamp,
-        header.is_transactional,
-        written_ms,
-    )
-
-
-def rebuild_producers(
-    segments: Sequence[Segment], producers: ProducerStates, end: int
-) -> ProducerStates:
-    """Bring a snapshot's state up to `end` by reading the batches in between.
-
-    When they were written is not among what they say. It was not after the last write to their
-    file: so no producer is forgotten early, and none much too late.
-    """
-    start = producers.end
-    for number, segment in enumerate(segments):
-        if number + 1 < len(segments) and segments[number + 1].base <= start:
-            continue
-        if not segment.size or segment.base >= end:
-            continue
-        position, _ = segment.find(start)
-        written_ms = segment.batches.written_ms
-        for at, header in segment.batches.headers(position, segment.size):
-            if header.base_offset >= end:
-                break
-            if header.producer_id < 0:
-                continue
-            batch = segment.batches.read(at, header.size) if header.is_control else b""
-            note_batch(producers, header, batch, written_ms)
-    producers.end = end
-    producers.settle()
-    return producers

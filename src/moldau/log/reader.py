@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 from moldau.log.files.open_files import Slice
+from moldau.log.segments.batch_file import BatchFile
 from moldau.log.segments.segment import Segment
+from moldau.log.segments.segments import Segments
 
 _REMEMBERED = 16
 
-# A segment, the position of a batch in it, and an entry of its offset index at or before that.
-Place = tuple[Segment, int, int]
+# A segment, its file, the position of a batch there, and an index entry at or before that.
+Place = tuple[Segment, BatchFile, int, int]
 
 
 class Reader:
@@ -20,11 +20,11 @@ class Reader:
     for no search: consumers at the tail, followers, and the high watermark that follows them.
     """
 
-    __slots__ = ("_places", "_segments")
+    __slots__ = ("_in_order", "_places", "_segments")
 
-    def __init__(self, segments: list[Segment]) -> None:
-        # The log's own list, which it changes in place.
+    def __init__(self, segments: Segments) -> None:
         self._segments = segments
+        self._in_order = segments.items
         self._places: dict[int, Place] = {}
 
     def forget(self) -> None:
@@ -37,13 +37,13 @@ class Reader:
         """See `Log.read`; `written` is where the last segment's written batches end."""
         places = self._places
         place = places.get(offset)
-        if place is None or place[1] == place[0].batches.size:
+        if place is None or place[2] == place[1].size:
             place = self._search(offset)
             if place is None:
                 return None
-        segment, start, hint = place
-        if up_to == written and segment is self._segments[-1]:
-            stop = segment.batches.size
+        segment, batches, start, hint = place
+        if up_to == written and segment is self._in_order[-1]:
+            stop = batches.size
             following = written
         else:
             stop, following = self._stop(segment, up_to)
@@ -56,34 +56,30 @@ class Reader:
         if following not in places:
             if len(places) >= _REMEMBERED:
                 del places[next(iter(places))]
-            places[following] = (segment, stop, hint)
-        batches = segment.batches
+            places[following] = (segment, batches, stop, hint)
         file = batches.file
         if file is None:
             file = batches.open()
         file.used = True
         return Slice(file, start, stop - start)
 
-    def number_of(self, offset: int) -> int:
-        """The number of the segment that `offset` falls into."""
-        return max(0, bisect_right(self._segments, offset, key=_base_of) - 1)
-
     def _search(self, offset: int) -> Place | None:
-        for segment in self._segments[self.number_of(offset) :]:
+        for segment in self._in_order[self._segments.number_of(offset) :]:
             position, hint = segment.find(offset)
-            if position < segment.batches.size:
-                return segment, position, hint
+            batches = segment.batches
+            if position < batches.size:
+                return segment, batches, position, hint
         return None
 
     def _stop(self, segment: Segment, up_to: int) -> tuple[int, int]:
         """Where `up_to` ends a read of the segment, and the offset that a next read begins with."""
-        segments = self._segments
-        number = self.number_of(segment.base) + 1
+        segments = self._in_order
+        number = self._segments.number_of(segment.base) + 1
         if number < len(segments) and up_to >= segments[number].base:
             return segment.size, segments[number].base
         place = self._places.get(up_to)
         if place is not None and place[0] is segment:
-            return place[1], up_to
+            return place[2], up_to
         return segment.find(up_to)[0], up_to
 
     def _cut(
@@ -116,7 +112,3 @@ class Reader:
                 return position, header.base_offset, hint
             end = position + header.size
         return end, following, hint
-
-
-def _base_of(segment: Segment) -> int:
-    return segment.base

@@ -6,11 +6,12 @@ import contextlib
 import logging
 import os
 import uuid
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from moldau.log.config import LogConfig
+from moldau.log.contents import Contents
 from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.errors import CorruptFile, CorruptLog, StorageError
@@ -20,12 +21,14 @@ from moldau.log.files.properties import PARTITION_METADATA, read_topic_id
 from moldau.log.files.trash import Trash
 from moldau.log.leftovers import tidy
 from moldau.log.log import Log
-from moldau.log.lookup import rebuild_producers
+from moldau.log.producers.replay import rebuild_producers
 from moldau.log.producers.snapshots import Snapshots
+from moldau.log.producers.states import ProducerStates
 from moldau.log.segments.limits import Limits
 from moldau.log.segments.names import LOG_SUFFIX, SEGMENT_FILE, SNAPSHOT_SUFFIX, path_of
 from moldau.log.segments.segment import Segment
-from moldau.log.store.last_life import LastLife
+from moldau.log.segments.segments import Segments
+from moldau.log.truncation import restart_at
 from moldau.records.batch import (
     HEADER_SIZE,
     BatchError,
@@ -60,7 +63,7 @@ def load_log(
     pool: FilePool,
     trash: Trash,
     *,
-    last_life: LastLife,
+    left_clean: Callable[[uuid.UUID | None, int, int], bool] | None,
     recovery_point: int | None,
     log_start: int,
     recovered: Recovered,
@@ -71,76 +74,53 @@ def load_log(
     point on is checked, the log is cut at the first that is not whole and valid, and indexes,
     producer state and leader epochs are brought in step with what is left. What cannot be trusted
     before the recovery point puts the log offline. Where the recovery point is not known (None), or
-    the files are others than a clean stop left, everything is checked.
+    the files are others than a clean stop left, everything is checked: `left_clean` says so by
+    topic id, partition and size, and is None if there was no clean stop.
     """
     names = tidy(folder, os.listdir(folder))
-    bases = []
-    snapshots = []
-    indexes = []
-    for name in names:
-        match = SEGMENT_FILE.fullmatch(name)
-        if match is None:
-            continue
-        offset, suffix = int(match[1]), match[2]
-        if suffix == LOG_SUFFIX:
-            bases.append(offset)
-        elif suffix == SNAPSHOT_SUFFIX:
-            snapshots.append(offset)
-        else:
-            indexes.append((offset, name))
-    bases.sort()
-    snapshots.sort()
-    for offset, name in indexes:
-        if offset not in bases:
-            os.unlink(f"{folder}/{name}")
-    limits = Limits.of(config)
-    segments = []
-    for base in bases:
-        size = os.stat(path_of(folder, base, LOG_SUFFIX)).st_size
-        segments.append(Segment(folder, base, size, pool, limits))
-    if not segments:
-        segments.append(Segment(folder, log_start, 0, pool, limits))
-    log_start = max(log_start, segments[0].base)
+    segments, snapshots = _load_files(folder, names, config, pool, trash, log_start)
+    log_start = max(log_start, segments.base)
     topic_id = read_topic_id(f"{folder}/{PARTITION_METADATA}")
-    is_clean = last_life.left_clean(topic_id, partition, sum(each.size for each in segments))
-    if not is_clean and last_life.marker is not None:
+    is_clean = left_clean is not None and left_clean(topic_id, partition, segments.size)
+    if not is_clean and left_clean is not None:
         logger.warning("%s has changed since the broker stopped: all of it is checked", folder)
         recovery_point = None
-    kept = Snapshots(folder, snapshots)
-    log = Log(folder, topic, partition, topic_id, config, pool, trash, segments, kept)
-    log.log_start = log_start
+    take_up = partial(Log, topic, partition, topic_id, config, segments, snapshots)
+    epochs = LeaderEpochs()
     try:
-        log.epochs = _load_epochs(folder, names, segments)
+        epochs = _load_epochs(folder, names, segments)
         if not is_clean:
-            end = _recover(log, segments, recovery_point, recovered)
+            end = _recover(segments, epochs, log_start, recovery_point, recovered)
             flushed = min(recovery_point or 0, end)
-        elif recovery_point is not None and _is_plausible(segments[-1], recovery_point):
+        elif recovery_point is not None and _is_plausible(segments.last, recovery_point):
             end = flushed = recovery_point
         else:
-            end = flushed = _find_end(segments)
+            end = flushed = _find_end(segments.last)
         if end < log_start:
             logger.error("%s ends at %d, before its start %d: emptied", folder, end, log_start)
-            log.restart_at(log_start)
+            log = take_up(Contents.empty(log_start)._replace(epochs=epochs))
+            restart_at(log, log_start)
             return log
-        kept.remove_above(end)
-        kept.remove_below(segments[0].base)
-        log.epochs.truncate_end(end)
-        log.epochs.truncate_start(log_start)
-        is_known = is_clean and not kept.offsets
-        producers = kept.latest(segments[0].base)
+        snapshots.remove_above(end)
+        snapshots.remove_below(segments.base)
+        epochs.truncate_end(end)
+        epochs.truncate_start(log_start)
+        is_known = is_clean and not snapshots.offsets
+        producers = snapshots.latest(segments.base)
         is_behind = producers.end < end and not is_known
         if is_behind:
-            rebuild_producers(segments, producers, end)
-        log.take_up(log_start, end, max(flushed, log_start), producers, log.epochs)
+            rebuild_producers(segments.all, producers, end)
+        log = take_up(Contents(log_start, end, max(flushed, log_start), producers, epochs))
         if is_behind:
-            log.take_snapshot()
-    except (StorageError, OSError) as error:
-        log.offline = error if isinstance(error, StorageError) else StorageError.of(folder, error)
+            log.durability.take_snapshot(log)
+    except (StorageError, OSError) as caught:
+        error = caught if isinstance(caught, StorageError) else StorageError.of(folder, caught)
         # The recovery point must stay what it is, or the next start would cut what it promises.
         point = max(recovery_point or 0, log_start)
-        log.take_up(log_start, point, point, log.producers, log.epochs)
+        log = take_up(Contents(log_start, point, point, ProducerStates(segments.base), epochs))
+        log.abandon(error)
         recovered.offline_logs += 1
-        logger.critical("%s-%d is offline: %s", topic, partition, log.offline)
+        logger.critical("%s-%d is offline: %s", topic, partition, error)
     return log
 
 
@@ -154,20 +134,46 @@ def create_log(
     trash: Trash,
 ) -> Log:
     """An empty log in a folder that exists; its file comes with the first batch."""
-    segment = Segment(folder, 0, 0, pool, Limits.of(config))
-    kept = Snapshots(folder)
-    log = Log(folder, topic, partition, topic_id, config, pool, trash, [segment], kept)
-    log.mark_new()
+    segments = Segments(folder, pool, trash, Limits.of(config))
+    segments.load(0, 0)
+    log = Log(topic, partition, topic_id, config, segments, Snapshots(folder), Contents.empty(0))
+    log.durability.mark_new()
     return log
+
+
+def _load_files(
+    folder: str, names: list[str], config: LogConfig, pool: FilePool, trash: Trash, log_start: int
+) -> tuple[Segments, Snapshots]:
+    """The segments and snapshots that have these names; an empty segment if there is none."""
+    bases, snapshots, indexes = [], [], []
+    for name in names:
+        match = SEGMENT_FILE.fullmatch(name)
+        if match is None:
+            continue
+        offset, suffix = int(match[1]), match[2]
+        if suffix == LOG_SUFFIX:
+            bases.append(offset)
+        elif suffix == SNAPSHOT_SUFFIX:
+            snapshots.append(offset)
+        else:
+            indexes.append((offset, name))
+    for offset, name in indexes:
+        if offset not in bases:
+            os.unlink(f"{folder}/{name}")
+    segments = Segments(folder, pool, trash, Limits.of(config))
+    for base in sorted(bases):
+        segments.load(base, os.stat(path_of(folder, base, LOG_SUFFIX)).st_size)
+    if not bases:
+        segments.load(log_start, 0)
+    return segments, Snapshots(folder, sorted(snapshots))
 
 
 def _is_plausible(last: Segment, log_end: int) -> bool:
     return log_end > last.base if last.size else log_end == last.base
 
 
-def _find_end(segments: list[Segment]) -> int:
-    """The end of a log that is known to be whole, from its last index entry on."""
-    last = segments[-1]
+def _find_end(last: Segment) -> int:
+    """The end of a log that is known to be whole, from the last segment's last index entry on."""
     end = last.base
     position = last.offset_index.last_position if last.size else 0
     for _, header in last.batches.headers(position, last.size):
@@ -175,7 +181,7 @@ def _find_end(segments: list[Segment]) -> int:
     return end
 
 
-def _load_epochs(folder: str, names: list[str], segments: list[Segment]) -> LeaderEpochs:
+def _load_epochs(folder: str, names: list[str], segments: Segments) -> LeaderEpochs:
     if EPOCHS_FILE not in names:
         return LeaderEpochs()
     path = f"{folder}/{EPOCHS_FILE}"
@@ -200,16 +206,20 @@ def _load_epochs(folder: str, names: list[str], segments: list[Segment]) -> Lead
 
 
 def _recover(
-    log: Log, segments: list[Segment], known_point: int | None, recovered: Recovered
+    segments: Segments,
+    epochs: LeaderEpochs,
+    log_start: int,
+    known_point: int | None,
+    recovered: Recovered,
 ) -> int:
     """Check everything from the recovery point on and cut what is not sound; the log's end."""
     recovery_point = known_point or 0
-    first = max(0, bisect_right(segments, recovery_point, key=lambda segment: segment.base) - 1)
-    end = segments[first].base
-    total = max(sum(segment.size for segment in segments[first:]), 1)
+    name = os.path.basename(segments.folder)
+    unflushed = segments.from_offset(recovery_point)
+    end = unflushed[0].base
+    total = max(sum(segment.size for segment in unflushed), 1)
     done = 0
-    for number in range(first, len(segments)):
-        segment = segments[number]
+    for segment in unflushed:
         start = position = told = 0
         error: BatchError | None = None
         try:
@@ -217,7 +227,7 @@ def _recover(
             # the one before ended, unless that lost its tail.
             if segment.base < end or (segment.base > end and known_point is not None):
                 raise CorruptBatch(f"segment {segment.base} does not follow offset {end}", 0)
-            if number == first:
+            if segment is unflushed[0]:
                 start = position = told = _resume(segment, recovery_point)
                 total = max(total - start, 1)
             else:
@@ -226,8 +236,8 @@ def _recover(
                 position = at
                 _check_offsets(header, max(end, segment.base), segment.max_offset, at)
                 segment.append_again(header)
-                if header.leader_epoch > log.epochs.latest:
-                    log.epochs.assign(header.leader_epoch, header.base_offset)
+                if header.leader_epoch > epochs.latest:
+                    epochs.assign(header.leader_epoch, header.base_offset)
                 end = header.last_offset + 1
                 position = at + header.size
                 if position - told >= _TELL_BYTES and recovered.on_progress is not None:
@@ -240,23 +250,22 @@ def _recover(
         if error is None:
             segment.seal()
             end = max(end, segment.base)
-        elif end < recovery_point and log.log_start < recovery_point:
+        elif end < recovery_point and log_start < recovery_point:
             # Below log_start nothing needs to be there: deleting records moves the point along.
             raise CorruptLog(segment.path, position, f"{error}, after offset {end - 1}")
         else:
             path = segment.path
-            cut = _cut(log, segments, number, position, end)
+            cut = _cut(segments, segment, position, end)
             recovered.cut_bytes += cut
             recovered.cut_logs += 1
             logger.warning(
-                "%s-%d: cut %d bytes, the log ends at offset %d: %s at position %d: %s",
-                log.topic, log.partition, cut, end, path, position, error,
+                "%s: cut %d bytes, the log ends at offset %d: %s at position %d: %s",
+                name, cut, end, path, position, error,
             )  # fmt: skip
             break
-    if end < recovery_point and log.log_start < recovery_point:
+    if end < recovery_point and log_start < recovery_point:
         logger.error(
-            "%s-%d ends at offset %d, though it was flushed up to %d",
-            log.topic, log.partition, end, recovery_point,
+            "%s ends at offset %d, though it was flushed up to %d", name, end, recovery_point
         )  # fmt: skip
     return end
 
@@ -268,22 +277,20 @@ def _check_offsets(header: BatchHeader, least: int, most: int, position: int) ->
         raise CorruptBatch(f"offset {header.last_offset} is too far for its segment", position)
 
 
-def _cut(log: Log, segments: list[Segment], number: int, position: int, end: int) -> int:
-    """Drop what comes after `position` of segment `number`, where the log then ends; how many
-    bytes that was."""
-    segment = segments[number]
-    cut = segment.size - position + sum(later.size for later in segments[number + 1 :])
+def _cut(segments: Segments, segment: Segment, position: int, end: int) -> int:
+    """Drop what comes after `position` of a segment, where the log then ends; how many bytes that
+    was."""
+    size = segments.size
+    segments.drop_after(segment)
+    segment.batches.cut(position)
+    segment.end = position
     # One of which nothing is left stays only if it says where the log ends: what compaction left
     # of the segment before it may end earlier.
-    keep = number if number and not position and segment.base != end else number + 1
-    if keep > number:
-        segment.batches.cut(position)
-        segment.end = position
+    if not position and len(segments) > 1 and segment.base != end:
+        segments.drop_last()
+    else:
         segment.seal()
-    for later in reversed(segments[keep:]):
-        later.retire(log.trash)
-    del segments[keep:]
-    return cut
+    return size - segments.size
 
 
 def _resume(segment: Segment, recovery_point: int) -> int:

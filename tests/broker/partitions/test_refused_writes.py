@@ -16,7 +16,8 @@ from moldau.broker.server import Broker as Server
 from moldau.broker.upkeep.upkeep import Upkeep
 from moldau.cluster.state.topics import PartitionState
 from moldau.log.errors import StorageError
-from moldau.log.log import Log
+from moldau.log.truncation import restart_at, truncate_to
+from moldau.log.writer import Writer
 from moldau.testing import Broker
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -80,11 +81,10 @@ def a_full_disk(broker: Broker, client: Client) -> Iterator[Error]:
     client.create("t")
     with pytest.MonkeyPatch.context() as patch:
 
-        def refuse(log: Log) -> None:
-            log._rollback()
-            raise StorageError(log.folder, "no space left on device")
+        def refuse(writer: Writer) -> None:
+            raise StorageError(writer.segments.folder, "no space left on device")
 
-        patch.setattr(Log, "_write", refuse)
+        patch.setattr(Writer, "write", refuse)
         yield Error.KAFKA_STORAGE_ERROR
 
 
@@ -93,10 +93,10 @@ def no_room_for_a_segment(broker: Broker, client: Client) -> Iterator[Error]:
     client.create("t")
     with pytest.MonkeyPatch.context() as patch:
 
-        def refuse(log: Log, now_ms: int) -> None:
-            raise StorageError(log.folder, "no space left on device")
+        def refuse(writer: Writer, now_ms: int) -> None:
+            raise StorageError(writer.segments.folder, "no space left on device")
 
-        patch.setattr(Log, "_activate", refuse)
+        patch.setattr(Writer, "activate", refuse)
         yield Error.KAFKA_STORAGE_ERROR
 
 
@@ -372,7 +372,7 @@ def test_after_the_refused_batch_alone_was_written_and_forgotten(
 def test_after_a_leader_change_to_a_fresh_copy(refusing: tuple[Broker, Client]) -> None:
     """The records were deleted where they had been written, and so are in no copy."""
     broker, client = refusing
-    run(broker, lambda server: server.partitions["t", 0].log.restart_at(3))
+    run(broker, lambda server: restart_at(server.partitions["t", 0].log, 3))
     assert client.produce("t", numbered(3)).base_offset == 3
 
 
@@ -382,7 +382,7 @@ def test_after_a_cut(refusing: tuple[Broker, Client]) -> None:
     assert client.produce("t", make_batch(b"x")).base_offset == 0
 
     def cut(server: Server) -> None:
-        server.partitions["t", 0].log.truncate_to(0)
+        truncate_to(server.partitions["t", 0].log, 0)
 
     run(broker, cut)
     assert client.produce("t", numbered(3)).base_offset == 0

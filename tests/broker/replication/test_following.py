@@ -12,6 +12,7 @@ from moldau.broker.replication.leader.follower_fetch import FollowerFetchRespons
 from moldau.broker.replication.leader.follower_session import FollowerSession
 from moldau.cluster.state.changes import BrokerConfigured, PartitionsChanged, TopicDeleted
 from moldau.log.log import Log
+from moldau.log.retention import delete_records_before
 from moldau.log.store.store import LogStore
 from moldau.records.batch import batches
 from moldau.wire.errors import Error
@@ -91,7 +92,7 @@ def test_a_follower_far_behind_goes_on_where_the_leaders_log_begins(tell: Tell) 
         for value in ("a", "b", "c"):
             await cluster.write(0, "t", value, acks=-1)
         leader = cluster.partition(0, "t").log
-        leader.delete_records_before(2)
+        delete_records_before(leader, 2)
         cluster.hear(1)
         await cluster.until_same_values("t", 0, 1, ["c"])
         assert cluster.partition(1, "t").log.log_start == 2
@@ -107,7 +108,7 @@ def test_a_log_that_begins_inside_of_a_batch_is_copied(tell: Tell) -> None:
         cluster.deafen(1)
         await cluster.lead("t", 0, (0,))
         await cluster.write(0, "t", "a", "b", "c", acks=-1)
-        cluster.partition(0, "t").log.delete_records_before(2)
+        delete_records_before(cluster.partition(0, "t").log, 2)
         cluster.hear(1)
         await until(lambda: cluster.ends("t", 1) == [3], "the copy")
         log = cluster.partition(1, "t").log
@@ -151,7 +152,7 @@ def _lose_batches(log: Log, offsets: set[int]) -> None:
     os.ftruncate(segment.open().fd, 0)
     os.pwrite(segment.open().fd, kept, 0)
     segment.batches.size = segment.end = len(kept)
-    log._reader.forget()
+    log.reader.forget()
 
 
 def test_followers_follow_the_start_of_the_log_and_deletions_wait_for_them(tell: Tell) -> None:

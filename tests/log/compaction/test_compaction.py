@@ -16,7 +16,9 @@ from moldau.log.compaction.compactor import compact
 from moldau.log.compaction.job import Job, Outcome
 from moldau.log.compaction.key_map import KeyMap
 from moldau.log.config import LogConfig
+from moldau.log.durability import prepare_flush
 from moldau.log.log import Log
+from moldau.log.retention import delete_records_before
 from moldau.log.store.store import LogStore
 from moldau.records.batch import batches
 from moldau.records.compression import Codec
@@ -44,7 +46,7 @@ def append(log: Log, pairs: Iterable[Pair], codec: Codec = Codec.NONE, **produce
 
 
 def flush(log: Log) -> None:
-    work = log.prepare_flush()
+    work = prepare_flush(log)
     if work is not None:
         work.run()
         work.done()
@@ -186,7 +188,7 @@ def test_segments_that_changed_meanwhile_are_left_alone(log: Log, tmp_path: Path
     for _ in range(20):
         append(log, [(b"a", b"x" * 80)])
     chosen, job, outcome = run(log)
-    log.delete_records_before(log.segments[1].base)
+    delete_records_before(log, log.segments[1].base)
     before = contents(log)
     assert not swap(chosen, job, outcome)
     assert contents(log) == before

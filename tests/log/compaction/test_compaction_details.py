@@ -13,7 +13,10 @@ from moldau.log.compaction.compaction import candidate, job_of
 from moldau.log.compaction.compactor import compact
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
+from moldau.log.lookup import max_timestamp, offset_for_time
+from moldau.log.retention import delete_expired, delete_records_before, roll_if_due
 from moldau.log.store.store import LogStore
+from moldau.log.truncation import truncate_to
 from moldau.records.batch import InvalidRecord, batches
 from moldau.records.record import Record, build_batch, build_end_marker
 from tests.log.compaction.test_compaction import (
@@ -201,10 +204,10 @@ def test_an_empty_batch_does_not_count_for_times_but_keeps_its_producer_young(lo
     pad(log, b"more")
     compacted(log)
     assert first_batch(log) == (0, 0)
-    found = log.max_timestamp()
+    found = max_timestamp(log)
     assert found is not None
     assert found[1] == NOW
-    assert log.offset_for_time(NOW + 1) is None
+    assert offset_for_time(log, NOW + 1) is None
     header = next(iter(log.segments[0].batches.headers(0, log.segments[0].size)))[1]
     assert header.max_timestamp == NOW + 5000
 
@@ -218,7 +221,7 @@ def test_segments_of_which_nothing_is_left_do_not_stop_a_reader(log: Log, tmp_pa
     assert keys.count(b"a") == 1
     piece = log.read(0, 1 << 20, log.high_watermark)
     assert piece is not None
-    found = log.offset_for_time(0)
+    found = offset_for_time(log, 0)
     assert found is not None
     assert found[0] == 11
 
@@ -233,7 +236,7 @@ def test_times_are_found_exactly_in_compacted_segments(log: Log, wanted: int) ->
     log.advance_high_watermark(log.log_end)
     compacted(log)
     expected = next(record for record in contents(log) if record.timestamp >= wanted)
-    found = log.offset_for_time(wanted)
+    found = offset_for_time(log, wanted)
     assert found is not None
     assert found[:2] == (expected.offset, expected.timestamp)
 
@@ -268,7 +271,7 @@ def test_a_log_cut_below_what_was_clean_is_dirty_from_there(log: Log) -> None:
     pad(log, b"pad", 20)
     compacted(log)
     assert log.clean_end > 10
-    log.truncate_to(10)
+    truncate_to(log, 10)
     assert log.clean_end <= 10
 
 
@@ -283,9 +286,9 @@ def test_both_policies_together_delete_old_segments_and_compact_the_rest(store: 
     compacted(log, NOW + 40_000)
     clean = [record.key for record in contents(log) if record.offset < log.clean_end]
     assert len(clean) == len(set(clean))
-    assert log.delete_expired(NOW + 44_000)
+    assert delete_expired(log, NOW + 44_000)
     assert all(record.timestamp >= NOW + 37_000 for record in contents(log))
-    assert log.delete_records_before(log.high_watermark) == log.high_watermark
+    assert delete_records_before(log, log.high_watermark) == log.high_watermark
     assert candidate(log, NOW + 44_000) is None
 
 
@@ -311,7 +314,7 @@ def test_the_last_batch_stays_if_only_to_say_where_the_log_ends(log: Log) -> Non
     end = log.log_end
 
     def close_and_compact(days: int) -> list[tuple[int, int]]:
-        assert log.roll_if_due(NOW + days * DAY)
+        assert roll_if_due(log, NOW + days * DAY)
         compacted(log, NOW + days * DAY)
         return [
             (header.last_offset + 1, header.count)

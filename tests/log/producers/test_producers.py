@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from moldau.log.store.last_life import CLEAN_MARKER
+from moldau.log.truncation import truncate_to
 from moldau.records.record import Record, build_batch
 from tests.log.making import NOW, batch_of, make_log, open_store, put
 
@@ -48,7 +49,7 @@ def test_a_restart_does_not_date_producers_by_their_records(tmp_path: Path, stop
     if stop == "clean":
         store.close()
     elif stop == "crash":
-        log.take_snapshot()
+        log.durability.take_snapshot(log)
     left = tmp_path / "left"
     shutil.copytree(folder, left)
     if stop != "clean":
@@ -69,7 +70,7 @@ def test_a_cut_does_not_date_producers_by_their_records(tmp_path: Path) -> None:
     log = make_log(store)
     now_ms = time.time_ns() // 1_000_000
     put(log, batch_of(producer_id=4, timestamp=LONG_AGO), batch_of(), now_ms=now_ms)
-    log.truncate_to(1)
+    truncate_to(log, 1)
     assert log.producers.expire(now_ms + DAY - 1000, DAY) == []
     assert log.append(batch_of(producer_id=4), 0, now_ms) == (0, -1)
     store.close()

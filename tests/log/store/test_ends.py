@@ -13,6 +13,7 @@ from moldau.log.store import ends
 from moldau.log.store.ends import FILE_NAME, KnownEnds, LogEnds, read_ends
 from moldau.log.store.last_life import LastLife
 from moldau.log.store.store import LogStore
+from moldau.log.truncation import restart_at, truncate_to
 from tests.log.making import TOPIC_ID, batch_of, make_log, open_store, put
 
 
@@ -33,8 +34,8 @@ def test_every_write_and_every_cut_is_written_down_at_once(tmp_path: Path) -> No
     for step in (
         lambda: put(log, batch_of(3)),
         lambda: put(log, *(batch_of(20) for _ in range(5))),
-        lambda: log.truncate_to(3),
-        lambda: log.restart_at(9),
+        lambda: truncate_to(log, 3),
+        lambda: restart_at(log, 9),
     ):
         step()
         found = known(tmp_path)
@@ -146,7 +147,7 @@ def test_a_clean_stop_of_a_version_without_a_record_outweighs_an_earlier_record(
     (tmp_path / ".lock").unlink()
     # It neither looks at the record nor names the epoch.
     store = open_store(tmp_path)
-    store.logs["t", 0].truncate_to(0)
+    truncate_to(store.logs["t", 0], 0)
     put(store.logs["t", 0], batch_of(2))
     store.close()
     store = open_store(tmp_path)

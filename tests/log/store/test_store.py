@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from moldau.log.config import LogConfig
+from moldau.log.durability import prepare_flush
 from moldau.log.errors import FolderInUse, StorageError
 from moldau.log.files import disk
 from moldau.log.files.checkpoint import RECOVERY_POINTS, read_offsets
 from moldau.log.files.open_files import LOG_FLAGS, FilePool, OpenFile
+from moldau.log.retention import delete_records_before
 from moldau.log.store.store import LogStore
 from tests.log.making import NOW, TOPIC_ID, batch_of, content, make_log, offsets_of, open_store, put
 
@@ -108,7 +110,7 @@ def test_a_log_created_anew_begins_at_its_own_start_after_a_crash(
     store = open_store(tmp_path)
     log = make_log(store)
     put(log, *[batch_of(10) for _ in range(5)])
-    log.delete_records_before(30)
+    delete_records_before(log, 30)
     store.checkpoint()
     store.delete("t", 0)
     if is_noted_again:
@@ -233,7 +235,7 @@ def test_an_older_checkpoint_does_not_replace_a_newer_one(tmp_path: Path) -> Non
     log = make_log(store)
     put(log, batch_of())
     older = store.prepare_checkpoint()
-    flush = log.prepare_flush()
+    flush = prepare_flush(log)
     assert flush is not None
     flush.run()
     flush.done()

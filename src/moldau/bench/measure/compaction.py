@@ -20,7 +20,9 @@ from moldau.bench.workbench import Workbench
 from moldau.log.compaction.compaction import candidate, job_of, swap
 from moldau.log.compaction.job import Job, Outcome
 from moldau.log.config import LogConfig
+from moldau.log.durability import prepare_flush
 from moldau.log.log import Log
+from moldau.log.retention import roll_if_due
 
 _MESSAGE_SIZE = 100
 _SEGMENT_BYTES = 64 << 20
@@ -79,8 +81,8 @@ def _speed(bench: Workbench) -> Row:
 
 def _seal(log: Log) -> None:
     """Closes and flushes everything, since only that is compacted."""
-    log.roll_if_due(1 << 60)
-    flush = log.prepare_flush()
+    roll_if_due(log, 1 << 60)
+    flush = prepare_flush(log)
     if flush is not None:
         flush.run()
         flush.done()

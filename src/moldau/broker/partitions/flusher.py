@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from moldau.log.durability import prepare_flush
 from moldau.log.errors import StorageError
 from moldau.log.flush import Flush
 from moldau.settings import LONG_MAX
@@ -62,7 +63,7 @@ class Flusher:
             self._again.add(partition)
             return
         try:
-            flush = partition.log.prepare_flush()
+            flush = prepare_flush(partition.log)
         except StorageError as error:
             self._fail(partition, error)
             return

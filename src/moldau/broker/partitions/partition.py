@@ -14,6 +14,7 @@ from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
 from moldau.log.record_check import RecordCheck
+from moldau.log.retention import delete_records_before
 from moldau.wire.errors import Error
 
 if TYPE_CHECKING:
@@ -371,7 +372,7 @@ class Partition:
             if log.high_watermark != before:
                 self.wake()
         if log.log_start < log_start <= log.high_watermark:
-            log.delete_records_before(log_start)
+            delete_records_before(log, log_start)
 
     # Waiting
 

@@ -34,7 +34,7 @@ from moldau.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from moldau.broker.partitions.partition import Partition
     from moldau.broker.server import Broker
-    from moldau.log.state import LogState
+    from moldau.log.log import Log
 
 logger = logging.getLogger("moldau.broker")
 
@@ -52,7 +52,7 @@ class Repairs:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         # One for all logs.
-        self.on_failure: Callable[[LogState, StorageError], None] = self._failed_anywhere
+        self.on_failure: Callable[[Log, StorageError], None] = self._failed_anywhere
         # The leader epoch in which each was found to have failed.
         self._failed: dict[Partition, int] = {}
         self._told_alone: set[Partition] = set()
@@ -61,7 +61,7 @@ class Repairs:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def _failed_anywhere(self, log: LogState, error: StorageError) -> None:
+    def _failed_anywhere(self, log: Log, error: StorageError) -> None:
         """A log has failed; it is offline, or could serve on in part. Any thread."""
         self._broker.loop.call_soon_threadsafe(self._note, log, error)
 
@@ -85,7 +85,7 @@ class Repairs:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _note(self, log: LogState, error: StorageError) -> None:
+    def _note(self, log: Log, error: StorageError) -> None:
         partition = self._broker.partitions.get((log.topic, log.partition))
         if partition is None or partition.log is not log:
             return

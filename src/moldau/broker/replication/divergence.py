@@ -40,7 +40,7 @@ def diverging(partition: Partition, wanted: FetchPartition) -> FetchedPartition 
     """Where a reader's log parts from ours, by the epoch of its last record (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None
-    epoch, end = partition.log.end_of_epoch(wanted.last_fetched_epoch)
+    epoch, end = partition.log.epochs.end_of(wanted.last_fetched_epoch, partition.log.log_end)
     if epoch < 0:
         return FetchedPartition(wanted.partition, Error.OFFSET_OUT_OF_RANGE)
     if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:

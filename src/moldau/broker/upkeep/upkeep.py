@@ -11,6 +11,7 @@ from moldau.broker.partitions.refused_writes import ROUND_MS
 from moldau.broker.slices import Slices
 from moldau.broker.upkeep.cleaner import Cleaner
 from moldau.log.errors import StorageError
+from moldau.log.retention import delete_expired, roll_if_due
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
@@ -85,8 +86,8 @@ class Upkeep:
         for count, partition in enumerate(list(broker.partitions.values()), 1):
             log = partition.log
             try:
-                log.delete_expired(broker.now_ms())
-                log.roll_if_due(broker.now_ms())
+                delete_expired(log, broker.now_ms())
+                roll_if_due(log, broker.now_ms())
                 idle_ms = broker.settings.producer_id_expiration_ms
                 forgotten = log.producers.expire(broker.now_ms(), idle_ms)
                 if broker.refused_writes.topics:

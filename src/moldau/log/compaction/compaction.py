@@ -164,7 +164,8 @@ class Swap:
         by_base = {segment.base: segment for segment in self._segments}
         for cleaned in self._outcome.cleaned:
             old = [by_base[base] for base in cleaned.replaces]
-            self._log.replace_segments(old, cleaned.base, cleaned.size)
+            self._log.segments.replace(old, cleaned.base, cleaned.size)
+        self._log.reader.forget()
         self._log.clean_end = self._outcome.end
         return True
 
@@ -173,7 +174,7 @@ class Swap:
         replaced = {base for cleaned in self._outcome.cleaned for base in cleaned.replaces}
         for segment in self._segments:
             if segment.base in replaced:
-                segment.throw_away(self._log.trash)
+                segment.throw_away(self._log.segments.trash)
 
     def _is_unchanged(self) -> bool:
         log = self._log

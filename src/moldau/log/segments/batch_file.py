@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from moldau.log.errors import CorruptLog, StorageError
 from moldau.log.files.open_files import LOG_FLAGS, FilePool, OpenFile
+from moldau.log.segments.names import LOG_SUFFIX, path_of
 from moldau.records.batch import (
     HEADER,
     HEADER_SIZE,
@@ -37,14 +38,21 @@ class BatchFile:
     A crash leaves any prefix of what was written and not flushed, torn at any byte.
     """
 
-    __slots__ = ("file", "is_torn", "path", "pool", "size")
+    __slots__ = ("base", "file", "folder", "is_torn", "pool", "size", "suffix")
 
-    def __init__(self, path: str, size: int, pool: FilePool) -> None:
-        self.path = path
+    def __init__(self, folder: str, base: int, size: int, pool: FilePool, suffix: str) -> None:
+        self.folder = folder
+        self.base = base
         self.size = size
         self.pool = pool
+        # What follows the file's name.
+        self.suffix = suffix
         self.file: OpenFile | None = None
         self.is_torn = False
+
+    @property
+    def path(self) -> str:
+        return path_of(self.folder, self.base, LOG_SUFFIX) + self.suffix
 
     def open(self) -> OpenFile:
         file = self.file

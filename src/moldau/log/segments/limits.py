@@ -20,18 +20,23 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig) -> Limits:
-        """The limits that a topic's settings mean."""
+        """The limits that a topic's settings mean; one object for all logs that share them."""
+        global _latest
+        if _latest[0] is config:
+            return _latest[1]
         max_age_ms = config.segment_ms
         if config.compacts:
             # The active segment is never compacted, so this bounds its age too.
             max_age_ms = min(max_age_ms, config.max_compaction_lag_ms)
-        return cls(
+        limits = cls(
             config.index_interval_bytes,
             config.segment_bytes,
             config.segment_index_bytes,
             max_age_ms,
             config.segment_jitter_ms,
         )
+        _latest = (config, limits)
+        return limits
 
     def roll_after_ms(self, base: int, first_timestamp: int) -> int:
         """The timestamp after which a segment that began with `first_timestamp` is closed."""
@@ -40,3 +45,6 @@ class Limits(NamedTuple):
         # Spread by the base offset: as good as random, and the same after a restart.
         jitter = base * 2654435761 % (min(self.jitter_ms, self.max_age_ms) + 1)
         return first_timestamp + self.max_age_ms - jitter
+
+
+_latest: tuple[LogConfig | None, Limits] = (None, Limits(0))

@@ -17,7 +17,6 @@ from moldau.log.segments.limits import NEVER, Limits
 from moldau.log.segments.names import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
-    LOG_SUFFIX,
     SUFFIXES,
     TIME_INDEX_SUFFIX,
     path_of,
@@ -60,7 +59,7 @@ class Segment:
         self.limits = limits
         # What follows the names of its files; `.deleted` once it is out of the log.
         self.suffix = suffix
-        self.batches = BatchFile(self.path_of(LOG_SUFFIX), size, pool)
+        self.batches = BatchFile(folder, base, size, pool, suffix)
         # Loaded when they are first needed.
         self._indexes: Indexes | None = None
         # The largest timestamp so far, and the last offset of the first batch that has it.
@@ -278,6 +277,15 @@ class Segment:
                 return at, number
         return size, number
 
+    def end_before(self, offset: int) -> tuple[int, int]:
+        """(position, offset) where the batches that end before `offset` end."""
+        position, _ = self.find(offset)
+        _, indexed, _ = self.indexes.offsets.lookup(offset - 1)
+        end = self.base
+        for _, header in self.batches.headers(indexed, position):
+            end = header.last_offset + 1
+        return position, end
+
     def base_offset_at(self, position: int, last_offset: int) -> int | None:
         """The base offset of the batch at `position`; None, and a word in the log, if that is not
         the batch that ends with `last_offset`, as the index has it."""
@@ -364,8 +372,7 @@ class Segment:
         """Free the names of the files. A search on a thread may still open them by the new ones."""
         self.release()
         olds = [self.path_of(suffix) for suffix in SUFFIXES]
-        self.suffix = DELETED_SUFFIX
-        self.batches.path += DELETED_SUFFIX
+        self.suffix = self.batches.suffix = DELETED_SUFFIX
         if self._indexes is not None:
             self._indexes.renamed(DELETED_SUFFIX)
         for old in olds:

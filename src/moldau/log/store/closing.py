@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from moldau.log.durability import prepare_close
 from moldau.log.errors import StorageError
 from moldau.log.files.disk import can_sync_file_systems, sync_file_system
 from moldau.log.flush import Flush
@@ -34,7 +35,7 @@ def close_logs(logs: Collection[Log], folder_fd: int) -> bool:
         running: list[tuple[Log, Future[None]]] = []
         for log in logs:
             try:
-                flush = log.prepare_close()
+                flush = prepare_close(log)
             except StorageError as error:
                 is_clean = _complain(log, error)
                 continue

@@ -128,7 +128,7 @@ class LogStore:
                 self.defaults,
                 self.pool,
                 self.trash,
-                last_life=self.last_life,
+                left_clean=self.last_life.left_clean if self.was_clean else None,
                 recovery_point=point,
                 log_start=log_starts.get(key, 0),
                 recovered=self.recovered,
@@ -222,7 +222,7 @@ class LogStore:
         """Write down again whose a log is that has lost its `partition.metadata`."""
         log = self.logs[topic, partition]
         log.topic_id = topic_id
-        log.mark_new()
+        log.durability.mark_new()
         path = f"{log.folder}/{PARTITION_METADATA}"
         try:
             replace_file(path, encode_topic_id(topic_id), sync=True)
@@ -294,7 +294,7 @@ class LogStore:
                 log_starts, recovery_points, high_watermarks = {}, {}, {}
                 for key, log in logs:
                     # In this order: what is flushed never lies before the start.
-                    if log.log_start > log.first_base:
+                    if log.log_start > log.segments.base:
                         log_starts[key] = log.log_start
                     recovery_points[key] = log.flushed
                     high_watermarks[key] = log.high_watermark
@@ -340,7 +340,7 @@ class LogStore:
                 if self._ends is not None:
                     for log in self.logs.values():
                         if log.end_entry is not None:
-                            self._ends.note_size(log.end_entry, log.size)
+                            self._ends.note_size(log.end_entry, log.segments.size)
                     self._ends.stop(self.broker_epoch)
                 leave_marker(self.folder, new_marker(self.broker_epoch))
         except OSError as error:

@@ -10,7 +10,7 @@ from moldau.broker.partitions.partition import Partition
 from moldau.broker.server import Broker as Server
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS, InternalTopic
 from moldau.log.errors import StorageError
-from moldau.log.log import Log
+from moldau.log.writer import Writer
 from moldau.records.batch import read_header
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch
@@ -493,15 +493,14 @@ def test_a_disk_that_refuses_is_an_error_for_the_writes_of_one_receive_and_no_ot
 ) -> None:
     for name in ("good", "bad"):
         moldau_broker.create_topic(name)
-    write = Log._write
+    write = Writer.write
 
-    def refuse(log: Log) -> None:
-        if log.topic == "bad":
-            log._rollback()
-            raise StorageError(log.folder, "no space left on device")
-        write(log)
+    def refuse(writer: Writer) -> None:
+        if writer.segments.folder.endswith("bad-0"):
+            raise StorageError(writer.segments.folder, "no space left on device")
+        write(writer)
 
-    monkeypatch.setattr(Log, "_write", refuse)
+    monkeypatch.setattr(Writer, "write", refuse)
     with Client(moldau_broker) as client:
         frames = [
             client.frame(Api.PRODUCE, 9, **produce_values({name: {0: make_batch(b"x")}}))

@@ -365,7 +365,7 @@ def test_offsets_and_members_outlive_the_compaction_of_their_topic() -> None:
     }
 
     def size(server: Server) -> int:
-        return offsets_partition(server).log.size
+        return offsets_partition(server).log.segments.size
 
     with Broker(settings) as broker:
         broker.create_topic("t", partitions=2)

@@ -52,7 +52,7 @@ def _described(partition: Partition) -> dict[str, Any]:
     log = partition.log
     return {
         "partition_index": partition.index,
-        "partition_size": log.size,
+        "partition_size": log.segments.size,
         # By how much this replica is behind what consumers may see.
         "offset_lag": max(log.high_watermark - log.log_end, 0),
         "is_future_key": False,

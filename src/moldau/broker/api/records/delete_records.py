@@ -11,6 +11,7 @@ from moldau.broker.net.request import Request
 from moldau.broker.partitions.partition import Partition
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.log.errors import LogError
+from moldau.log.retention import delete_records_before
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -60,7 +61,7 @@ def _delete(broker: Broker, topic: str, wanted: Any) -> dict[str, Any] | tuple[P
         return refuse(Error.OFFSET_OUT_OF_RANGE)
     try:
         if offset > log.log_start:
-            log.delete_records_before(offset)
+            delete_records_before(log, offset)
             partition.start_moved()
     except LogError as error:
         return refuse(code_and_message(error)[0])

@@ -13,6 +13,7 @@ from moldau.broker.net.request import Request
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.refusals import absent
 from moldau.log.errors import LogError
+from moldau.log.lookup import max_timestamp, offset_for_time
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -116,9 +117,9 @@ async def _find(
         return -1, -1, -1
     async with broker.lookups:
         if timestamp == MAX_TIMESTAMP:
-            found = await asyncio.to_thread(log.max_timestamp)
+            found = await asyncio.to_thread(max_timestamp, log)
         else:
-            found = await asyncio.to_thread(log.offset_for_time, timestamp)
+            found = await asyncio.to_thread(offset_for_time, log, timestamp)
     end = log.last_stable if committed else log.high_watermark
     if found is None or found[0] >= end:
         await _check_watermark(partition)

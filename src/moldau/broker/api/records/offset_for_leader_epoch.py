@@ -38,5 +38,5 @@ def _answer(broker: Broker, topic: str, wanted: Any) -> dict[str, Any]:
         return answer | {"error_code": fence}
     if not partition.is_leader:
         return answer | {"error_code": Error.NOT_LEADER_OR_FOLLOWER}
-    epoch, end = partition.log.end_of_epoch(wanted.leader_epoch)
+    epoch, end = partition.log.epochs.end_of(wanted.leader_epoch, partition.log.log_end)
     return answer | {"leader_epoch": epoch, "end_offset": end}

@@ -16,6 +16,7 @@ from enum import Enum
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.replication.divergence import common_end
 from moldau.log.errors import LogError, StorageError
+from moldau.log.truncation import restart_at, truncate_to
 from moldau.peer.errors import name_of
 from moldau.records.batch import BatchError, read_header
 from moldau.wire.errors import Error
@@ -134,7 +135,7 @@ class Followed:
                     )
                     return Next.RETRY
                 # The log begins inside of a batch, since the leader's does.
-                log.restart_at(header.base_offset, log.log_start)
+                restart_at(log, header.base_offset, log.log_start)
                 asked = header.base_offset
             partition.append_replica(records, asked)
         partition.follow_offsets(fetched.high_watermark, fetched.log_start)
@@ -173,7 +174,7 @@ class Followed:
                     self, leader_start, log.log_end,
                 )  # fmt: skip
                 self.partition.is_cut = True
-                log.restart_at(leader_start)
+                restart_at(log, leader_start)
                 return Next.CHECKPOINT
         except StorageError as error:
             self.complain(str(error), logging.ERROR)
@@ -191,7 +192,7 @@ class Followed:
             )  # fmt: skip
         if end < log.flushed:
             self.partition.is_cut = True
-        log.truncate_to(end)
+        truncate_to(log, end)
         if log.log_end != before:
             logger.info(
                 "%s: cut from %d to %d to follow broker %d in epoch %d: %s",

@@ -8,6 +8,7 @@ from moldau.broker.errors import code_and_message
 from moldau.broker.partitions.refusals import not_here
 from moldau.broker.replication.divergence import diverging, fenced
 from moldau.log.errors import LogError
+from moldau.log.lookup import verify
 from moldau.wire.errors import Error
 from moldau.wire.fetch.request import FetchPartition
 from moldau.wire.fetch.response import FetchedPartition
@@ -105,7 +106,7 @@ class SessionPartition:
             # It begins anew where it was: what it was sent from here may have been damaged, which
             # only who reads it can see.
             try:
-                log.verify(wanted.fetch_offset)
+                verify(log, wanted.fetch_offset)
             except LogError as error:
                 self.refusal = FetchedPartition(wanted.partition, code_and_message(error)[0])
                 return

@@ -1,0 +1,23 @@
+"""The contents of a log, as it is taken up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from moldau.log.epochs import LeaderEpochs
+from moldau.log.producers.states import ProducerStates
+
+
+class Contents(NamedTuple):
+    """What a log holds when it is made or loaded; `Log` says what the offsets promise."""
+
+    log_start: int
+    log_end: int
+    flushed: int
+    producers: ProducerStates
+    epochs: LeaderEpochs
+
+    @classmethod
+    def empty(cls, offset: int) -> Contents:
+        """Nothing yet; the first record goes to `offset`."""
+        return cls(offset, offset, offset, ProducerStates(offset), LeaderEpochs())

@@ -1,0 +1,82 @@
+"""Replay: the state of producers, as the batches of a log tell it. Any thread; may block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moldau.log.producers.states import ProducerStates
+from moldau.log.segments.segment import Segment
+from moldau.records.batch import BatchHeader, read_header
+from moldau.records.record import EndMarker, read_end_marker
+
+
+def check_coordinator(producers: ProducerStates, batch: memoryview) -> EndMarker | None:
+    """May a coordinator write this batch for a producer? The marker in it, if it ends something.
+
+    InvalidProducerEpoch or CoordinatorFenced if not; sequences are not checked.
+    """
+    header = read_header(batch)
+    if not header.is_control:
+        producers.check_epoch(header.producer_id, header.producer_epoch)
+        return None
+    marker = read_end_marker(batch)
+    if marker is not None:
+        producers.check_marker(header.producer_id, header.producer_epoch, marker)
+    return marker
+
+
+def note_batch(
+    producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview, written_ms: int
+) -> None:
+    """Let the producer state follow a batch that is in the log since `written_ms`."""
+    if header.producer_id < 0:
+        return
+    if header.is_control:
+        marker = read_end_marker(batch)
+        if marker is not None:
+            producers.note_marker(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_offset,
+                written_ms,
+                marker,
+            )
+        return
+    producers.note(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.base_offset,
+        header.last_offset_delta,
+        header.max_timestamp,
+        header.is_transactional,
+        written_ms,
+    )
+
+
+def rebuild_producers(
+    segments: Sequence[Segment], producers: ProducerStates, end: int
+) -> ProducerStates:
+    """Bring a snapshot's state up to `end` by reading the batches in between.
+
+    When they were written is not among what they say. It was not after the last write to their
+    file: so no producer is forgotten early, and none much too late.
+    """
+    start = producers.end
+    for number, segment in enumerate(segments):
+        if number + 1 < len(segments) and segments[number + 1].base <= start:
+            continue
+        if not segment.size or segment.base >= end:
+            continue
+        position, _ = segment.find(start)
+        written_ms = segment.batches.written_ms
+        for at, header in segment.batches.headers(position, segment.size):
+            if header.base_offset >= end:
+                break
+            if header.producer_id < 0:
+                continue
+            batch = segment.batches.read(at, header.size) if header.is_control else b""
+            note_batch(producers, header, batch, written_ms)
+    producers.end = end
+    producers.settle()
+    return producers

@@ -1,0 +1,60 @@
+"""Truncation: a follower drops what its leader does not have, or begins anew. Event loop only.
+
+The store's checkpoint must be written afterwards, or a crash will find less than the recovery point
+promises.
+"""
+
+from __future__ import annotations
+
+from moldau.log.log import Log
+from moldau.log.producers.replay import rebuild_producers
+from moldau.log.producers.states import ProducerStates
+
+
+def truncate_to(log: Log, offset: int) -> None:
+    """Drop everything from `offset` on; a batch that holds it goes whole.
+
+    The log then ends with its last batch, which may be before `offset`. Blocks while it reads what
+    the producer state is rebuilt from.
+    """
+    log.commit()
+    if offset >= log.log_end:
+        log.epochs.truncate_end(log.log_end)
+        return
+    if offset < log.segments.base:
+        restart_at(log, offset)
+        return
+    segment = log.segments.at(offset)
+    position, end = segment.end_before(offset)
+    _shrink_to(log, end)
+    log.snapshots.remove_above(end)
+    log.segments.drop_after(segment)
+    segment.truncate(position, end)
+    latest = log.snapshots.latest(log.segments.base)
+    log.producers = rebuild_producers(log.segments.all, latest, end)
+
+
+def restart_at(log: Log, offset: int, log_start: int | None = None) -> None:
+    """Drop everything and go on at `offset`, as a follower does that lies too far behind.
+
+    `log_start` is given where the first batch to come holds it, but begins before.
+    """
+    log.commit()
+    log.segments.restart(offset)
+    _shrink_to(log, offset)
+    log.log_start = log.flushed = log.high_watermark = offset if log_start is None else log_start
+    log.epochs.truncate_end(0)
+    log.snapshots.remove_above(-1)
+    log.producers = ProducerStates(offset)
+
+
+def _shrink_to(log: Log, log_end: int) -> None:
+    log.end_at(log_end)
+    log.log_start = min(log.log_start, log_end)
+    log.flushed = min(log.flushed, log_end)
+    log.high_watermark = min(log.high_watermark, log_end)
+    log.clean_end = min(log.clean_end, log_end)
+    log.epochs.truncate_end(log_end)
+    log.writer.active = None
+    log.reader.forget()
+    log.truncations += 1
