@@ -17,7 +17,7 @@ def test_a_broker_behind_a_firewall_is_not_expelled_again_and_again(
         first = cluster.controller()
         hidden = first if is_controller else next(b for b in cluster.brokers if b != first)
         # Everybody is refused at its address, while it reaches ZooKeeper and the others.
-        cluster._cables.end(cluster._places[hidden].advertised_port)
+        cluster._cables.end(cluster._members[hidden].advertised_port)
         cluster.break_connections(hidden)
 
         def said(what: str) -> int:

@@ -6,29 +6,22 @@ import atexit
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from moldau.local.ensemble import Ensemble
 from moldau.local.ports import HOST, free_ports
-from moldau.local.process import STOP_WITHIN_S, BrokerProcess, broker_command
-from moldau.peer.connection import Connection
-from moldau.peer.errors import PeerError, Refused
+from moldau.local.process import STOP_WITHIN_S
+from moldau.peer.errors import PeerError
 from moldau.testing.broker import SettingValue, as_text
+from moldau.testing.member import Member
 from moldau.testing.network import Network
-from moldau.testing.view import View, view_of
-from moldau.wire.apis import Api
-from moldau.wire.errors import Error
+from moldau.testing.view import View, majority
+from moldau.testing.waiting import WITHIN_S, until
 
-IN_SYNC_WITHIN_S = 60.0
-_POLL_S = 0.05
-_ASK_WITHIN_S = 3.0
 _LOG_TAIL = 6000
-_CREATE_WITHIN_MS = 30_000
 
 # A cluster for tests notices failures sooner than one in a data centre should, and is small.
 QUICK_SETTINGS = {
@@ -38,18 +31,6 @@ QUICK_SETTINGS = {
     "replica.lag.time.max.ms": "2000",
     "group.initial.rebalance.delay.ms": "0",
 }
-
-
-@dataclass(slots=True)
-class _Place:
-    """Where a broker lives, over all its restarts."""
-
-    port: int
-    advertised_port: int
-    zookeeper: str
-    data_dir: Path
-    log: Path
-    process: BrokerProcess | None = None
 
 
 class Cluster:
@@ -104,10 +85,10 @@ class Cluster:
         # Clusters that share an ensemble must not meet.
         self._chroot = "" if self._is_own_ensemble else f"/{self.folder.name}"
         self._network = Network() if can_be_cut else None
-        self._places: dict[int, _Place] = {}
+        self._members: dict[int, Member] = {}
 
     def __repr__(self) -> str:
-        return f"<moldau.testing.Cluster of {len(self._places)} in {self.folder}>"
+        return f"<moldau.testing.Cluster of {len(self._members)} in {self.folder}>"
 
     def __enter__(self) -> Self:
         atexit.register(self.close)
@@ -116,9 +97,9 @@ class Cluster:
             if self._is_own_ensemble:
                 self.ensemble.start()
             for broker in range(self._first_brokers):
-                self._make_place(broker)
-            self.start(*self._places)
-            everybody = set(self._places)
+                self._add_member(broker)
+            self.start(*self._members)
+            everybody = set(self._members)
             self.wait_until(
                 lambda: all(self.view(broker).brokers == everybody for broker in everybody),
                 "every broker knows all others",
@@ -136,17 +117,17 @@ class Cluster:
     @property
     def brokers(self) -> list[int]:
         """All brokers that there are, running or not."""
-        return list(self._places)
+        return list(self._members)
 
     @property
     def running(self) -> list[int]:
         """The brokers whose processes run and are not frozen."""
-        return [i for i, place in self._places.items() if _runs(place)]
+        return [i for i, member in self._members.items() if member.serves]
 
     @property
     def bootstrap(self) -> str:
         """The addresses for a client's `bootstrap.servers`."""
-        return ",".join(self.address(broker) for broker in self._places)
+        return ",".join(self.address(broker) for broker in self._members)
 
     @property
     def zookeeper(self) -> str:
@@ -155,26 +136,22 @@ class Cluster:
 
     def address(self, broker: int) -> str:
         """Where clients reach a broker."""
-        return f"{HOST}:{self._places[broker].advertised_port}"
+        return f"{HOST}:{self._members[broker].advertised_port}"
 
     def data_dir(self, broker: int) -> Path:
-        return self._places[broker].data_dir
+        return self._members[broker].data_dir
 
     def log(self, broker: int) -> Path:
         """The file with what the broker has logged in all its lives."""
-        return self._places[broker].log
+        return self._members[broker].log
 
     def logs(self, most: int = _LOG_TAIL) -> str:
         """The end of every broker's log, for people."""
-        parts = []
-        for broker, place in self._places.items():
-            if place.log.exists():
-                text = place.log.read_text("utf-8", "replace")[-most:]
-                parts.append(f"--- broker {broker}\n{text}")
-        return "\n".join(parts)
+        tails = {broker: member.log_tail(most) for broker, member in self._members.items()}
+        return "\n".join(f"--- broker {broker}\n{tail}" for broker, tail in tails.items() if tail)
 
     def pid(self, broker: int) -> int:
-        return self._process(broker).pid
+        return self._members[broker].life.pid
 
     # -- what can happen to brokers
 
@@ -183,20 +160,20 @@ class Cluster:
         for broker in brokers:
             self._launch(broker)
         for broker in brokers:
-            self._process(broker).wait_ready()
+            self._members[broker].life.wait_ready()
 
     def stop(self, *brokers: int) -> None:
         """Stop brokers cleanly (SIGTERM), all at once, and wait until they have ended."""
         for broker in brokers:
-            self._process(broker).ask_to_stop()
+            self._members[broker].life.ask_to_stop()
         for broker in brokers:
-            self._process(broker).wait_stopped()
+            self._members[broker].life.wait_stopped()
             self._ended(broker)
 
     def kill(self, *brokers: int) -> None:
         """End brokers as kill -9 does."""
         for broker in brokers:
-            process = self._process(broker)
+            process = self._members[broker].life
             # First, so that who tries again at once is refused, as by a dead process.
             self._refuse(broker)
             process.kill()
@@ -204,21 +181,21 @@ class Cluster:
 
     def freeze(self, broker: int) -> None:
         """Stop a broker's process in its tracks (SIGSTOP), until `thaw`."""
-        self._process(broker).freeze()
+        self._members[broker].life.freeze()
 
     def thaw(self, broker: int) -> None:
-        self._process(broker).thaw()
+        self._members[broker].life.thaw()
 
     def wipe(self, broker: int) -> None:
         """Remove everything that a broker that does not run has on disk."""
-        if self._places[broker].process is not None:
+        if self._members[broker].process is not None:
             raise RuntimeError(f"broker {broker} runs; stop or kill it first")
-        shutil.rmtree(self._places[broker].data_dir)
+        shutil.rmtree(self._members[broker].data_dir)
 
     def add(self) -> int:
         """Start one more broker; its number."""
-        broker = max(self._places, default=-1) + 1
-        self._make_place(broker)
+        broker = max(self._members, default=-1) + 1
+        self._add_member(broker)
         self.start(broker)
         return broker
 
@@ -233,7 +210,7 @@ class Cluster:
     def heal(self, broker: int) -> None:
         """End a cut; what was sent meanwhile arrives now."""
         self._cables.heal(broker)
-        if self._places[broker].process is None:
+        if self._members[broker].process is None:
             self._refuse(broker)
 
     def slow(self, broker: int, delay_s: float) -> None:
@@ -264,34 +241,24 @@ class Cluster:
                 self._temporary.cleanup()
 
     def _end_brokers(self) -> None:
-        running = [place.process for place in self._places.values() if place.process is not None]
+        running = [each.process for each in self._members.values() if each.process is not None]
         # Data that stays is left as a clean stop leaves it; else nobody needs to wait for it.
         if self._temporary is None:
             gentle = [process for process in running if not process.is_frozen]
             for process in gentle:
                 process.ask_to_stop()
-            deadline = time.monotonic() + STOP_WITHIN_S
-            while any(each.is_running for each in gentle) and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
+            with suppress(TimeoutError):
+                until(lambda: not any(each.is_running for each in gentle), "", STOP_WITHIN_S)
         for process in running:
             process.kill()
-        for place in self._places.values():
-            place.process = None
+        for member in self._members.values():
+            member.process = None
 
     # -- looking at it
 
     def view(self, broker: int) -> View:
         """The cluster as this broker describes it, asked past any cut; PeerError if it does not."""
-        place = self._places[broker]
-        with Connection(
-            HOST,
-            place.port,
-            "moldau-testing",
-            timeout_s=_ASK_WITHIN_S,
-            connect_timeout_s=_ASK_WITHIN_S,
-        ) as connection:
-            answer = connection.ask(Api.METADATA, {"topics": None})
-        return view_of(answer)
+        return self._members[broker].view()
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """The running broker that leads a partition, as most see it; waits for one."""
@@ -307,43 +274,26 @@ class Cluster:
 
         return self._agreed(seen, "a controller")
 
-    def wait_until(
-        self, is_so: Callable[[], bool], what: str, within_s: float = IN_SYNC_WITHIN_S
-    ) -> None:
+    def wait_until(self, is_so: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
         """Return when something is so; TimeoutError names `what` was waited for."""
-        deadline = time.monotonic() + within_s
-        while True:
-            # A broker that is just starting or ending does not answer: ask again.
-            with suppress(PeerError):
-                if is_so():
-                    return
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {within_s:g} s there is still not: {what}")
-            time.sleep(_POLL_S)
+        # A broker that is just starting or ending does not answer: ask again.
+        until(is_so, what, within_s, ignoring=PeerError)
 
     def wait_until_in_sync(
-        self, *topics: str, brokers: Iterable[int] = (), within_s: float = IN_SYNC_WITHIN_S
+        self, *topics: str, brokers: Iterable[int] = (), within_s: float = WITHIN_S
     ) -> None:
         """Return when every running broker sees all of them registered, and all partitions (of
         these topics, or of all) led and in sync on all their replicas.
 
         Given `brokers`, only those replicas have to be in sync.
         """
-        wanted = set(brokers)
+        wanted = frozenset(brokers)
 
         def in_sync() -> bool:
-            running = set(self.running)
+            running = frozenset(self.running)
             views = [self.view(broker) for broker in running]
             return all(
-                running <= view.brokers
-                and all(
-                    partition.leader in running
-                    and set(partition.isr)
-                    >= (set(partition.replicas) & wanted if wanted else set(partition.replicas))
-                    for (topic, _), partition in view.partitions.items()
-                    if not topics or topic in topics
-                )
-                and all(any(name == topic for name, _ in view.partitions) for topic in topics)
+                running <= view.brokers and view.is_in_sync(running, topics, wanted)
                 for view in views
             )
 
@@ -364,31 +314,16 @@ class Cluster:
         if replication_factor < 0:
             replication_factor = min(3, len(self.running))
         texts = {key.replace("_", "."): as_text(value) for key, value in configs.items()}
-        wanted = {
-            "name": name,
-            "num_partitions": partitions,
-            "replication_factor": replication_factor,
-            "assignments": [],
-            "configs": [{"name": key, "value": value} for key, value in texts.items()],
-        }
 
         def is_created() -> bool:
-            with self._connection(self.running[0]) as connection:
-                answer = connection.ask(
-                    Api.CREATE_TOPICS,
-                    {"topics": [wanted], "timeout": _CREATE_WITHIN_MS, "validate_only": False},
-                )
-            (result,) = answer.topics
-            code = int(result.error_code)
-            if code in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
-                return True
-            problem = Refused(code, f"topic {name!r}", result.error_message)
-            if code == Error.NOT_CONTROLLER or problem.is_retriable:
-                return False
-            raise RuntimeError(str(problem))
+            asked = self._members[self.running[0]]
+            return asked.has_created(name, partitions, replication_factor, texts)
 
         self.wait_until(is_created, f"topic {name}")
-        self.wait_until(lambda: self._is_led(name, partitions), f"leaders of {name}")
+        self.wait_until(
+            lambda: all(self.view(each).is_led(name, partitions) for each in self.running),
+            f"leaders of {name}",
+        )
 
     # --
 
@@ -398,84 +333,56 @@ class Cluster:
             raise RuntimeError("only Cluster(can_be_cut=True) has cables to pull")
         return self._network
 
-    def _make_place(self, broker: int) -> None:
+    def _add_member(self, broker: int) -> None:
         data_dir = self.folder / f"broker-{broker}"
         log = self.folder / f"broker-{broker}.log"
         if self._network is None:
             (port,) = free_ports(1)
-            self._places[broker] = _Place(port, port, self.zookeeper, data_dir, log)
+            self._members[broker] = Member(broker, port, port, self.zookeeper, data_dir, log)
             return
         port, advertised, *cables = free_ports(2 + len(self.ensemble))
         for server, cable in enumerate(cables):
             real_port = int(self.ensemble.host(server).rpartition(":")[2])
             self._network.from_broker(cable, broker, real_port)
         hosts = ",".join(f"{HOST}:{cable}" for cable in cables) + self._chroot
-        self._places[broker] = _Place(port, advertised, hosts, data_dir, log)
+        self._members[broker] = Member(broker, port, advertised, hosts, data_dir, log)
 
     def _launch(self, broker: int) -> None:
-        place = self._places[broker]
-        if place.process is not None and place.process.is_running:
-            raise RuntimeError(f"broker {broker} runs already")
         settings = dict(self._settings)
         if broker < len(self._racks):
             settings["broker.rack"] = self._racks[broker]
-        command = broker_command(
-            broker,
-            listen=f"{HOST}:{place.port}",
-            data_dir=place.data_dir,
-            zookeeper=place.zookeeper,
-            advertise=f"{HOST}:{place.advertised_port}",
-            settings=settings,
-        )
-        with place.log.open("ab") as log:
-            place.process = BrokerProcess(command, log, place.log, self.environments.get(broker))
+        member = self._members[broker]
+        process = member.launch(settings, self.environments.get(broker))
         if self._network is not None:
-            self._network.to_broker(place.advertised_port, broker, place.port, place.process.pid)
-
-    def _process(self, broker: int) -> BrokerProcess:
-        process = self._places[broker].process
-        if process is None:
-            raise RuntimeError(f"broker {broker} does not run")
-        return process
+            self._network.to_broker(member.advertised_port, broker, member.port, process.pid)
 
     def _ended(self, broker: int) -> None:
-        self._places[broker].process = None
+        self._members[broker].process = None
         self._refuse(broker)
 
     def _refuse(self, broker: int) -> None:
         # Nobody is refused by a host that cannot be reached.
         if self._network is not None and not self._network.is_cut(broker):
-            self._network.end(self._places[broker].advertised_port)
-
-    def _connection(self, broker: int) -> Connection:
-        return Connection(
-            HOST, self._places[broker].port, "moldau-testing", connect_timeout_s=_ASK_WITHIN_S
-        )
+            self._network.end(self._members[broker].advertised_port)
 
     def _agreed(self, seen: Callable[[View], int | None], what: str) -> int:
         found: list[int] = []
 
         def is_seen() -> bool:
+            running = self.running
             answers = []
-            for broker in self.running:
+            for broker in running:
                 with suppress(PeerError):
                     answers.append(seen(self.view(broker)))
-            best = max(set(answers), key=answers.count, default=None)
             # Who has just died may not have been missed yet.
-            if best not in self.running or 2 * answers.count(best) <= len(self.running):
+            best = majority(answers, len(running))
+            if best is None or best not in self.running:
                 return False
-            assert best is not None
             found[:] = [best]
             return True
 
         self.wait_until(is_seen, what)
         return found[0]
-
-    def _is_led(self, topic: str, partitions: int) -> bool:
-        return all(
-            all(view.leader_of(topic, index) is not None for index in range(partitions))
-            for view in map(self.view, self.running)
-        )
 
     def _shown(self) -> str:
         views = {}
@@ -483,8 +390,3 @@ class Cluster:
             with suppress(PeerError):
                 views[broker] = self.view(broker)
         return repr(views)
-
-
-def _runs(place: _Place) -> bool:
-    process = place.process
-    return process is not None and process.is_running and not process.is_frozen

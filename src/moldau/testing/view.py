@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,32 @@ class View:
         """The partition's leader, if it has one that is alive."""
         found = self.partitions.get((topic, partition))
         return found.leader if found is not None and found.leader in self.brokers else None
+
+    def is_led(self, topic: str, partitions: int) -> bool:
+        """Whether a topic has so many partitions that are led."""
+        return all(self.leader_of(topic, index) is not None for index in range(partitions))
+
+    def is_in_sync(
+        self,
+        running: frozenset[int],
+        topics: Collection[str] = (),
+        brokers: frozenset[int] = frozenset(),
+    ) -> bool:
+        """Whether running brokers lead all partitions (of these topics, which must be there, or of
+        all) and all replicas (on these brokers, or on all) are in sync."""
+        return all(
+            partition.leader in running
+            and set(partition.isr)
+            >= (brokers.intersection(partition.replicas) if brokers else set(partition.replicas))
+            for (topic, _), partition in self.partitions.items()
+            if not topics or topic in topics
+        ) and {topic for topic, _ in self.partitions}.issuperset(topics)
+
+
+def majority(answers: Sequence[int | None], voters: int) -> int | None:
+    """What more than half of so many voters answered, if they did."""
+    best = max(set(answers), key=answers.count, default=None)
+    return best if 2 * answers.count(best) > voters else None
 
 
 def view_of(answer: Any) -> View:
