@@ -28,7 +28,7 @@ class Lake:
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Lake:
-        from moldau.spark.pipeline.settings import DeltaSinkSettings, TopicSink
+        from moldau.spark.pipeline.file.settings import DeltaSinkSettings, TopicSink
 
         sinks = pipeline.settings.sinks
         paths = {

@@ -11,18 +11,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.errors import PipelineError, Problem
-from moldau.spark.pipeline.file import Override, PipelineFile, read_file
-from moldau.spark.pipeline.progress import SinkProgress
-from moldau.spark.pipeline.settings import PipelineSettings, TopicSink
+from moldau.spark.pipeline.file.file import Override, PipelineFile, read_file
+from moldau.spark.pipeline.file.settings import PipelineSettings, TopicSink
+from moldau.spark.pipeline.run.checkpoint import Checkpoint
+from moldau.spark.pipeline.run.progress import SinkProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from moldau.schemas import SchemaStore
-    from moldau.spark.pipeline.plan import Plan
-    from moldau.spark.pipeline.running import OnProgress, Running
+    from moldau.spark.pipeline.plan.plan import Plan
+    from moldau.spark.pipeline.run.running import OnProgress, Running
 
 
 class Pipeline:
@@ -65,8 +65,8 @@ class Pipeline:
 
         Nothing is run, made or written.
         """
-        from moldau.spark.pipeline.starting import start_problems
-        from moldau.spark.pipeline.topics import topic_problems
+        from moldau.spark.pipeline.plan.topics import topic_problems
+        from moldau.spark.pipeline.run.starting import start_problems
 
         problems, missing = topic_problems(self.file)
         if missing is None and self.settings.has_avro:
@@ -86,7 +86,7 @@ class Pipeline:
 
         That is brokers that do not answer, a topic that is not there, a checkpoint in use.
         """
-        from moldau.spark.pipeline.topics import require_topics
+        from moldau.spark.pipeline.plan.topics import require_topics
 
         require_topics(self.file)
         self._checkpoint().require_free()
@@ -116,7 +116,7 @@ class Pipeline:
         and write. With `emit_open` they are written as they stand, and once more when they are
         complete. The result says how far each sink came.
         """
-        from moldau.spark.pipeline.starting import emit_last_windows
+        from moldau.spark.pipeline.run.starting import emit_last_windows
 
         with self.session(spark) as session, self._start(session, once) as running:
             running.wait(stop=stop, on_progress=on_progress)
@@ -140,8 +140,8 @@ class Pipeline:
         Checkpoints have no part in it. `sinks` chooses some; with one, `into` is another path or
         topic for it. A sink that rows are added to is refused unless it is empty, or with `append`.
         """
-        from moldau.spark.pipeline.replay import replay_sinks
-        from moldau.spark.pipeline.topics import require_topics
+        from moldau.spark.pipeline.plan.topics import require_topics
+        from moldau.spark.pipeline.run.replay import replay_sinks
 
         require_topics(self.file, into if self._is_topic(sinks) else None)
         with self.session(spark) as session:
@@ -179,7 +179,7 @@ class Pipeline:
         return config | {name: _text(value) for name, value in self.settings.general.spark.items()}
 
     def _plan(self, spark: SparkSession) -> Plan:
-        from moldau.spark.pipeline.plan import Plan
+        from moldau.spark.pipeline.plan.plan import Plan
 
         # Views and settings of a session of its own do not get in the way of anybody else's.
         own = spark.newSession()
@@ -202,8 +202,8 @@ class Pipeline:
             self._store = None
 
     def _start(self, spark: SparkSession, once: bool) -> Running:
-        from moldau.spark.pipeline.starting import start_queries
-        from moldau.spark.pipeline.topics import require_topics
+        from moldau.spark.pipeline.plan.topics import require_topics
+        from moldau.spark.pipeline.run.starting import start_queries
 
         require_topics(self.file)
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moldau.spark.pipeline.lost_processes import lost_process
+from moldau.spark.pipeline.run.lost_processes import lost_process
 
 
 class Thrown:

@@ -15,11 +15,11 @@ from moldau.spark.formats import BadRecords, ValueSpec
 from moldau.spark.formats.errors import FormatError
 from moldau.spark.formats.spec import BAD
 from moldau.spark.names import ORDER_FIELDS, RECORD_ORDER
-from moldau.spark.pipeline.avro_reading import VALUE, AvroReading, subjects_of
 from moldau.spark.pipeline.errors import PipelineError, nearest
-from moldau.spark.pipeline.file import PipelineFile
+from moldau.spark.pipeline.file.file import PipelineFile
+from moldau.spark.pipeline.plan.avro_reading import VALUE, AvroReading, subjects_of
+from moldau.spark.pipeline.plan.topics import dead_letter_topic, matching, written_topics
 from moldau.spark.pipeline.reasons import in_words
-from moldau.spark.pipeline.topics import dead_letter_topic, matching, written_topics
 from moldau.spark.source.java_pattern import PatternError, java_pattern
 
 if TYPE_CHECKING:

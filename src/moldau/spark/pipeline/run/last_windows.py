@@ -14,8 +14,8 @@ import json
 import shutil
 from pathlib import Path
 
-from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.errors import PipelineError, Problem
+from moldau.spark.pipeline.run.checkpoint import Checkpoint
 
 # The end of the year 9999: late enough for all, and no overflow when Spark counts microseconds.
 END_OF_TIME_MS = 253_402_300_799_000

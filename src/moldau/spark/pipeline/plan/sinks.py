@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from moldau.spark.formats.encoding import avro_columns, encoded
 from moldau.spark.formats.errors import FormatError
 from moldau.spark.pipeline.errors import PipelineError, Problem
-from moldau.spark.pipeline.file import PipelineFile
-from moldau.spark.pipeline.modes import OutputMode
-from moldau.spark.pipeline.reasons import in_words
-from moldau.spark.pipeline.settings import (
+from moldau.spark.pipeline.file.file import PipelineFile
+from moldau.spark.pipeline.file.settings import (
     AnySink,
     ConsoleSink,
     DeltaSinkSettings,
     ParquetSink,
     TopicSink,
 )
+from moldau.spark.pipeline.plan.modes import OutputMode
+from moldau.spark.pipeline.reasons import in_words
 
 if TYPE_CHECKING:
     import pyarrow as pa

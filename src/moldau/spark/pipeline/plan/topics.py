@@ -8,8 +8,8 @@ from moldau.peer.cluster import EARLIEST, Cluster
 from moldau.peer.errors import PeerError
 from moldau.peer.view import parse_bootstrap
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
-from moldau.spark.pipeline.file import PipelineFile
-from moldau.spark.pipeline.settings import TopicSink
+from moldau.spark.pipeline.file.file import PipelineFile
+from moldau.spark.pipeline.file.settings import TopicSink
 from moldau.spark.source.java_pattern import PatternError, java_pattern
 
 DEAD_LETTERS_SUFFIX = "-dead-letters"

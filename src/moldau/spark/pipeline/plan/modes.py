@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from moldau.spark.pipeline.plans import aggregates, mode_problem
+from moldau.spark.pipeline.file.settings import AnySink, ConsoleSink, DeltaSinkSettings, TopicSink
+from moldau.spark.pipeline.plan.analysis import aggregates, mode_problem
 from moldau.spark.pipeline.reasons import in_words
-from moldau.spark.pipeline.settings import AnySink, ConsoleSink, DeltaSinkSettings, TopicSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,8 +15,8 @@ from moldau.client.connection import bootstrap_address
 from moldau.peer.view import parse_bootstrap
 from moldau.spark.formats import METADATA
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
-from moldau.spark.pipeline.places import Places
-from moldau.spark.pipeline.settings import (
+from moldau.spark.pipeline.file.places import Places
+from moldau.spark.pipeline.file.settings import (
     SINK_TYPES,
     SINKS,
     AnySink,

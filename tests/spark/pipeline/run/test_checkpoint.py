@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from moldau.spark.pipeline import CheckpointInUse, PipelineError
-from moldau.spark.pipeline.checkpoint import Checkpoint
+from moldau.spark.pipeline.run.checkpoint import Checkpoint
 from tests.processes import started
 
 HOLDS = """
 import sys
-from moldau.spark.pipeline.checkpoint import Checkpoint
+from moldau.spark.pipeline.run.checkpoint import Checkpoint
 held = Checkpoint(sys.argv[1], "first")
 held.acquire({"raw": ["views"]})
 print("held", flush=True)

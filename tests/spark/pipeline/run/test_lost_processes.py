@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from moldau.spark.pipeline import PipelineError
-from moldau.spark.pipeline.running import Running
+from moldau.spark.pipeline.run.running import Running
 from moldau.testing import Broker
 from tests.spark.pipeline.files import RAW, SOURCE, event, load, send, table, values
 from tests.spark.topics import fresh_topic
@@ -88,7 +88,7 @@ def test_queries_that_lost_a_process_go_on_and_one_that_loses_it_for_ever_says_s
         assert "offsets has ended: it was killed, or had not enough memory" in caplog.text
         send(broker, topic, [event(3, number=3)])
         follow(running, lambda: are_written(4))
-        monkeypatch.setattr("moldau.spark.pipeline.running.RESTARTS", 0)
+        monkeypatch.setattr("moldau.spark.pipeline.run.running.RESTARTS", 0)
         kill(SOURCE_RUNNER)
         with pytest.raises(PipelineError, match=r"Python process .* has ended: it was killed"):
             running.wait()

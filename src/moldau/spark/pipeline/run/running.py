@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
 from moldau.spark.errors import log
-from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.errors import PipelineError, Problem
-from moldau.spark.pipeline.file import PipelineFile
-from moldau.spark.pipeline.lost_processes import lost_process
-from moldau.spark.pipeline.plan import Plan
-from moldau.spark.pipeline.progress import SinkProgress
+from moldau.spark.pipeline.file.file import PipelineFile
+from moldau.spark.pipeline.plan.plan import Plan
+from moldau.spark.pipeline.plan.tables import place_of_failure
 from moldau.spark.pipeline.reasons import in_words
-from moldau.spark.pipeline.tables import place_of_failure
+from moldau.spark.pipeline.run.checkpoint import Checkpoint
+from moldau.spark.pipeline.run.lost_processes import lost_process
+from moldau.spark.pipeline.run.progress import SinkProgress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from moldau.spark.names import RECORD_ORDER
 from moldau.spark.pipeline.errors import PipelineError, Problem
-from moldau.spark.pipeline.file import PipelineFile
-from moldau.spark.pipeline.modes import OutputMode, output_mode
-from moldau.spark.pipeline.plans import is_stateful, sources_of
-from moldau.spark.pipeline.record_order import (
+from moldau.spark.pipeline.file.file import PipelineFile
+from moldau.spark.pipeline.file.settings import AnySink, DeltaSinkSettings
+from moldau.spark.pipeline.plan.analysis import is_stateful, sources_of
+from moldau.spark.pipeline.plan.modes import OutputMode, output_mode
+from moldau.spark.pipeline.plan.record_order import (
     has_batch_order,
     has_record_order,
     with_record_order,
 )
-from moldau.spark.pipeline.settings import AnySink, DeltaSinkSettings
-from moldau.spark.pipeline.sinks import Writer
-from moldau.spark.pipeline.sources import Reading, Sources
-from moldau.spark.pipeline.tables import Tables
+from moldau.spark.pipeline.plan.sinks import Writer
+from moldau.spark.pipeline.plan.sources import Reading, Sources
+from moldau.spark.pipeline.plan.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession

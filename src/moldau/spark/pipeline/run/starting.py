@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from moldau.spark.errors import log
-from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.errors import PipelineError, Problem
-from moldau.spark.pipeline.file import PipelineFile
-from moldau.spark.pipeline.last_windows import finish_copy, prepare_copy
-from moldau.spark.pipeline.lost_processes import lost_process
-from moldau.spark.pipeline.plan import Plan, PlannedSink
-from moldau.spark.pipeline.running import GONE, Running, failure, without_java
-from moldau.spark.pipeline.settings import DeltaSinkSettings
-from moldau.spark.pipeline.sinks import Writer
-from moldau.spark.pipeline.topics import partitions_of
+from moldau.spark.pipeline.file.file import PipelineFile
+from moldau.spark.pipeline.file.settings import DeltaSinkSettings
+from moldau.spark.pipeline.plan.plan import Plan, PlannedSink
+from moldau.spark.pipeline.plan.sinks import Writer
+from moldau.spark.pipeline.plan.topics import partitions_of
+from moldau.spark.pipeline.run.checkpoint import Checkpoint
+from moldau.spark.pipeline.run.last_windows import finish_copy, prepare_copy
+from moldau.spark.pipeline.run.lost_processes import lost_process
+from moldau.spark.pipeline.run.running import GONE, Running, failure, without_java
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from moldau.spark.names import RECORD_ORDER
-from moldau.spark.pipeline.plans import source_of
+from moldau.spark.pipeline.plan.analysis import source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

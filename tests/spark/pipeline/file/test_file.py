@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from moldau.spark.pipeline import Pipeline, PipelineError
-from moldau.spark.pipeline.settings import DeltaSinkSettings
+from moldau.spark.pipeline.file.settings import DeltaSinkSettings
 
 RIGHT = """\
 [sources.views]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
-from moldau.spark.pipeline.file import PipelineFile, part_of
+from moldau.spark.pipeline.file.file import PipelineFile, part_of
 from moldau.spark.pipeline.reasons import in_words, sql_place
 
 if TYPE_CHECKING:

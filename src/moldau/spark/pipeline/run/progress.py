@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moldau.spark.pipeline.sources import observation
+from moldau.spark.pipeline.plan.sources import observation
 from moldau.spark.source.progress import Progress as Offsets
 
 

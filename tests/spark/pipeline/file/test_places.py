@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.spark.pipeline.places import Places
+from moldau.spark.pipeline.file.places import Places
 
 TEXT = '''name = "x"   # a name
 list = [

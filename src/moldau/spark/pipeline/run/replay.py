@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.spark.errors import log
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
-from moldau.spark.pipeline.file import PipelineFile
-from moldau.spark.pipeline.plan import Plan, PlannedSink
-from moldau.spark.pipeline.progress import SinkProgress
-from moldau.spark.pipeline.running import failure
-from moldau.spark.pipeline.settings import DeltaSinkSettings, ParquetSink
-from moldau.spark.pipeline.sinks import Writer
+from moldau.spark.pipeline.file.file import PipelineFile
+from moldau.spark.pipeline.file.settings import DeltaSinkSettings, ParquetSink
+from moldau.spark.pipeline.plan.plan import Plan, PlannedSink
+from moldau.spark.pipeline.plan.sinks import Writer
+from moldau.spark.pipeline.run.progress import SinkProgress
+from moldau.spark.pipeline.run.running import failure
 
 if TYPE_CHECKING:
     from pyspark.sql import Observation

@@ -1,0 +1,1 @@
+"""Runs: queries started, followed and ended, their checkpoints, and replays of the past."""
