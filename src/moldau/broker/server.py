@@ -26,6 +26,7 @@ from moldau.broker.membership.departures import Departures
 from moldau.broker.membership.membership import Membership
 from moldau.broker.net.connection import Connection
 from moldau.broker.net.context import Context
+from moldau.broker.net.exit import Exit
 from moldau.broker.net.hangups import Hangups
 from moldau.broker.net.listener import Listener
 from moldau.broker.net.request_memory import RequestMemory
@@ -114,6 +115,7 @@ class Broker:
         self.replication = Replication(self)
         self.repairs = Repairs(self)
         self.entrance = Entrance(self)
+        self.exit = Exit()
         self.logs = LogStore(
             settings.folder,
             defaults=settings.topic_defaults,

@@ -178,6 +178,7 @@ class ProduceCodec:
         correlation_id: int,
         topics: list[tuple[TopicKey, list[PartitionResult]]],
         endpoints: list[Endpoint] | None = None,
+        throttle_ms: int = 0,
     ) -> bytes:
         """The whole response, frame and header included.
 
@@ -191,8 +192,7 @@ class ProduceCodec:
             parts += [self._encode_result(result) for result in results]
             if compact:
                 parts.append(b"\x00")
-        # Throttle time, then tags.
-        parts.append(b"\x00\x00\x00\x00")
+        parts.append(INT32.pack(throttle_ms) if throttle_ms else b"\x00\x00\x00\x00")
         if compact:
             parts.append(endpoint_tags(endpoints) if self._names_leader and endpoints else b"\x00")
         body = b"".join(parts)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from moldau.broker.api import registry
-from moldau.broker.api.registry import Answer, Handler
+from moldau.broker.api import registry, rights
+from moldau.broker.api.registry import Answer, Declaration
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import Response
+from moldau.broker.security.authorizer import Authorizer
 from moldau.wire.apis import Api
 from moldau.wire.headers import CLIENT_ID, read_request_header, response_frame
 from moldau.wire.messages import decode_request, encode_response, is_loaded, load
@@ -24,13 +25,58 @@ if TYPE_CHECKING:
 _LONG = 100
 
 
+class DecodedResponse(Response):
+    """The answer of a handler, by kio's schemas."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, connection: Connection, request: Request, answer: Answer) -> None:
+        self.connection = connection
+        self.request = request
+        self.parts = None
+        self.answer = answer
+
+    @property
+    def is_long(self) -> bool:
+        """Whether encoding it takes longer than the loop may be held: a thread lets others in."""
+        if isinstance(self.answer, dict):
+            for each in self.answer.values():
+                if isinstance(each, list) and len(each) > _LONG:
+                    return True
+        return False
+
+    def encode(self, throttle_ms: int) -> list[Any]:
+        request, answer = self.request, self.answer
+        if isinstance(answer, dict):
+            if throttle_ms:
+                answer["throttle_time"] = throttle_ms
+            answer = encode_response(request.api, request.version, answer)
+        return [response_frame(request.api, request.version, request.correlation_id, answer)]
+
+    def errors(self) -> Iterator[int]:
+        return _errors(self.answer)
+
+
+def _errors(answer: Any) -> Iterator[int]:
+    if isinstance(answer, dict):
+        if answer.get("error_code"):
+            yield int(answer["error_code"])
+        for each in answer.values():
+            yield from _errors(each)
+    elif isinstance(answer, (list, tuple)):
+        for each in answer:
+            yield from _errors(each)
+
+
 class Entrance:
     """The one way in, for all connections of a broker. Event loop only."""
 
-    __slots__ = ("_apis", "_broker")
+    __slots__ = ("_apis", "_broker", "authorizer")
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        # Without one everybody may do everything.
+        self.authorizer: Authorizer | None = None
         self._apis = registry.load()
 
     def handle(self, connection: Connection, frame: memoryview) -> None:
@@ -51,16 +97,21 @@ class Entrance:
             # Whoever writes and then reads on the same connection finds what it wrote.
             connection.commit()
         read = declared.reader
-        if read is not None:
-            answer = read(self._broker, connection, request, frame)
-            if answer is not None:
-                connection.answer(encoded(request, answer))
-        else:
-            assert declared.handler is not None
-            self._handle_decoded(declared.handler, connection, request, frame)
+        if read is None:
+            self._handle_decoded(declared, connection, request, frame)
+            return
+        if self.authorizer is not None and declared.decode is not None:
+            request.body = declared.decode(version, frame, start)
+            rights.check(self.authorizer, request, declared.rights, self._broker.topic_name)
+            # It refers to the frame.
+            request.body = None
+        answer = read(self._broker, connection, request, frame)
+        if answer is not None:
+            response = DecodedResponse(connection, request, answer)
+            connection.answer(response, connection.exit.leave(response)[0])
 
     def _handle_decoded(
-        self, handler: Handler, connection: Connection, request: Request, frame: memoryview
+        self, declared: Declaration, connection: Connection, request: Request, frame: memoryview
     ) -> None:
         api, version = request.api, request.version
         if not is_loaded(api, version):
@@ -68,39 +119,40 @@ class Entrance:
             return
         request.raw = raw = bytes(frame[request.start :])
         request.body = decode_request(api, version, memoryview(raw))
-        answer = handler(self._broker, request)
-        if inspect.isawaitable(answer) or _is_long(answer):
-            response = Response(connection)
+        if self.authorizer is not None:
+            rights.check(self.authorizer, request, declared.rights, self._broker.topic_name)
+        assert declared.handler is not None
+        answer = declared.handler(self._broker, request)
+        if inspect.isawaitable(answer):
+            response = DecodedResponse(connection, request, b"")
             connection.reserve(response, len(raw))
-            self._broker.spawn(_answer_later(request, response, answer))
+            self._broker.spawn(_answer_when_known(response, answer))
+            return
+        response = DecodedResponse(connection, request, answer)
+        if answer.__class__ is dict and response.is_long:
+            connection.reserve(response, len(raw))
+            self._broker.spawn(_answer_later(response))
         else:
-            connection.answer(encoded(request, answer))
+            connection.answer(response, connection.exit.leave(response)[0])
 
 
-async def _answer_later(
-    request: Request, response: Response, answer: Answer | Awaitable[Answer]
-) -> None:
+async def _answer_when_known(response: DecodedResponse, answer: Awaitable[Answer]) -> None:
     try:
-        known = await answer if inspect.isawaitable(answer) else answer
-        if _is_long(known):
-            frame = await asyncio.to_thread(encoded, request, known)
-        else:
-            frame = encoded(request, known)
+        response.answer = await answer
     except Exception as error:
-        response.connection.fail(error, Api(request.api).name)
+        response.connection.fail(error, Api(response.request.api).name)
         return
-    response.connection.respond(response, [frame])
+    await _answer_later(response)
 
 
-def _is_long(answer: Answer) -> bool:
-    """Whether encoding it takes longer than the loop may be held: a thread lets others in."""
-    if not isinstance(answer, dict):
-        return False
-    return any(isinstance(each, list) and len(each) > _LONG for each in answer.values())
-
-
-def encoded(request: Request, answer: Answer) -> bytes:
-    """A whole answer as it is sent."""
-    if isinstance(answer, dict):
-        answer = encode_response(request.api, request.version, answer)
-    return response_frame(request.api, request.version, request.correlation_id, answer)
+async def _answer_later(response: DecodedResponse) -> None:
+    connection = response.connection
+    try:
+        if response.is_long:
+            parts = await connection.exit.leave_slowly(response)
+        else:
+            parts = connection.exit.leave(response)
+    except Exception as error:
+        connection.fail(error, Api(response.request.api).name)
+        return
+    connection.respond(response, parts)

@@ -1,10 +1,10 @@
 """The APIs that the broker answers: each is declared once, beside its handler.
 
-A module declares its functions with `handles`: in which versions, and whether only the controller
-may answer. A handler is given a `Request` and answers with a dict (see `moldau.wire.messages`),
-with bytes that are encoded already, or with an awaitable of either. One that reads its request by
-hand (`reads`) is given its connection and the frame, too. It may take its place in the order of
-answers itself, and then answers with None.
+A module declares its functions with `handles`: in which versions, which rights they take, and
+whether only the controller may answer. A handler is given a `Request` and answers with a dict (see
+`moldau.wire.messages`), with bytes that are encoded already, or with an awaitable of either. One
+that reads its request by hand (`reads`) is given its connection and the frame, too. It may take its
+place in the order of answers itself, and then answers with None.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.broker import api as apis
+from moldau.broker.api.rights import Right
 from moldau.broker.net.request import Request
 from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 Answer = dict[str, Any] | bytes
 Handler = Callable[["Broker", Request], Answer | Awaitable[Answer]]
 Reader = Callable[["Broker", "Connection", Request, memoryview], bytes | None]
+# A version, a frame, and where the body begins in it.
+Decode = Callable[[int, memoryview, int], Any]
 Refusal = Callable[[Request, ClusterError], Answer]
 _H = TypeVar("_H", bound=Handler)
 _R = TypeVar("_R", bound=Reader)
@@ -45,17 +48,21 @@ class Declaration:
     last: int
     handler: Handler | None = None
     reader: Reader | None = None
+    rights: tuple[Right, ...] = ()
     any_version: bool = False
     stages: bool = False
+    decode: Decode | None = None
 
 
 DECLARED: dict[int, Declaration] = {}
 
 
 def handles(
-    api: Api, versions: tuple[int, int], *, at_controller: Refusal | None = None
+    api: Api, versions: tuple[int, int], *rights: Right, at_controller: Refusal | None = None
 ) -> Callable[[_H], _H]:
     """Declares the function that answers an API in these versions, both ends included.
+
+    Who asks needs these rights.
 
     With `at_controller` only the controller calls it, and the others pass the request on to there.
     That function answers the request when it cannot be passed on.
@@ -63,21 +70,30 @@ def handles(
 
     def declare(handler: _H) -> _H:
         routed = handler if at_controller is None else _routed(handler, at_controller)
-        DECLARED[api] = Declaration(api, *versions, handler=routed)
+        DECLARED[api] = Declaration(api, *versions, handler=routed, rights=rights)
         return handler
 
     return declare
 
 
 def reads(
-    api: Api, versions: tuple[int, int], *, any_version: bool = False, stages: bool = False
+    api: Api,
+    versions: tuple[int, int],
+    *rights: Right,
+    decode: Decode | None = None,
+    any_version: bool = False,
+    stages: bool = False,
 ) -> Callable[[_R], _R]:
-    """Declares the function that reads and answers an API by hand."""
+    """Declares the function that reads and answers an API by hand.
+
+    Where there is an authorizer `decode` reads the request for it.
+    """
 
     def declare(reader: _R) -> _R:
         DECLARED[api] = Declaration(
-            api, *versions, reader=reader, any_version=any_version, stages=stages
-        )
+            api, *versions, reader=reader, rights=rights, decode=decode,
+            any_version=any_version, stages=stages,
+        )  # fmt: skip
         return reader
 
     return declare

@@ -63,13 +63,14 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_aside", "_blocked", "_broker", "_closing", "_enter", "_held", "_lease", "_listener",
         "_loop", "_output", "_responses", "_stalls", "_transport", "_unsent", "active_at",
-        "client_id", "client_name", "context", "input", "prepared", "received_at",
+        "client_id", "client_name", "context", "exit", "input", "prepared", "received_at",
         "receiving_since", "staged",
     )  # fmt: skip
 
     def __init__(self, broker: Broker, listener: Listener) -> None:
         self._broker = broker
         self._enter = broker.entrance.handle
+        self.exit = broker.exit
         self._listener = listener
         self.context = Context(_LISTENER, "", 0, "?", 0)
         self._loop = broker.loop
@@ -343,10 +344,9 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._unblock(_AWAITS_WORK_ASIDE)
 
-    def answer(self, frame: bytes) -> None:
+    def answer(self, response: Response, frame: bytes) -> None:
         """Gives the answer to the request at hand."""
         if self._responses:
-            response = Response(self)
             response.parts = [frame]
             self.reserve(response, len(frame))
         else:

@@ -127,6 +127,7 @@ class FetchResponseCodec:
         session_id: int,
         topics: Fetched,
         endpoints: list[Endpoint] | None = None,
+        throttle_ms: int = 0,
     ) -> list[Any]:
         """The whole response as parts: bytes, and the records objects between them.
 
@@ -138,7 +139,10 @@ class FetchResponseCodec:
         parts: list[Any] = [data]
         payload = 0
         data += tags
-        data += _HEAD.pack(0, error_code, session_id) if self._has_sessions else bytes(4)
+        if self._has_sessions:
+            data += _HEAD.pack(throttle_ms, error_code, session_id)
+        else:
+            data += INT32.pack(throttle_ms)
         data += count(len(topics), compact)
         for key, partitions in topics:
             data += key.bytes if isinstance(key, UUID) else string(key, compact)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.refusals import absent
+from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -19,7 +21,7 @@ _LONGEST_FOLDER = 255
 _FUTURE_SUFFIX = len("." + "0" * 32 + "-future")
 
 
-@handles(Api.ALTER_REPLICA_LOG_DIRS, (1, 2))
+@handles(Api.ALTER_REPLICA_LOG_DIRS, (1, 2), on_cluster(Operation.ALTER))
 def alter_replica_log_dirs(broker: Broker, request: Request) -> Answer:
     """Nothing to do for the folder where everything is; an error for any other."""
     wanted = {

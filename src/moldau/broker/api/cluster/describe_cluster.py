@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.cluster.metadata import CLUSTER_OPERATIONS
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -18,7 +20,7 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
-@handles(Api.DESCRIBE_CLUSTER, (0, 2))
+@handles(Api.DESCRIBE_CLUSTER, (0, 2), on_cluster(Operation.DESCRIBE))
 def describe_cluster(broker: Broker, request: Request) -> Answer:
     """The brokers under the addresses that this client can reach them by."""
     body = request.body

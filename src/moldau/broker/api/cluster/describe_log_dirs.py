@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.partition import Partition
+from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from moldau.broker.server import Broker
 
 
-@handles(Api.DESCRIBE_LOG_DIRS, (1, 4))
+@handles(Api.DESCRIBE_LOG_DIRS, (1, 4), on_cluster(Operation.DESCRIBE))
 def describe_log_dirs(broker: Broker, request: Request) -> Answer:
     """The one data folder, with the partitions that were asked for and are here."""
     folder = broker.settings.folder.absolute()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from moldau.broker.server import Broker
 
 
-@handles(Api.DESCRIBE_QUORUM, (0, 2))
+@handles(Api.DESCRIBE_QUORUM, (0, 2), on_cluster(Operation.DESCRIBE))
 def describe_quorum(broker: Broker, request: Request) -> Answer:
     """Refuse as Kafka's clients expect of a cluster over ZooKeeper, and say what to ask instead."""
     where = "in ZooKeeper" if broker.settings.zookeeper_connect else "in this broker's data folder"

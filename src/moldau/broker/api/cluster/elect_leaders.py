@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.cluster.decisions.partitions import ElectionType
 from moldau.cluster.errors import ClusterError
 from moldau.topic_partition import TopicPartition
@@ -25,7 +27,7 @@ def _refuse(request: Request, error: ClusterError) -> Answer:
     return _answer(results, error.error)
 
 
-@handles(Api.ELECT_LEADERS, (0, 2), at_controller=_refuse)
+@handles(Api.ELECT_LEADERS, (0, 2), on_cluster(Operation.ALTER), at_controller=_refuse)
 async def elect_leaders(broker: Broker, request: Request) -> Answer:
     """One result per partition asked for; where all are, every topic, with those that needed it."""
     number = getattr(request.body, "election_type", ElectionType.PREFERRED)

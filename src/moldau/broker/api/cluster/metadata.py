@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import Right, on_topics
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation, Resource
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
@@ -21,6 +23,7 @@ from moldau.cluster.state.topics import (
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import encode_response
+from moldau.wire.primitives import TopicKey
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
@@ -68,7 +71,17 @@ class MetadataCache:
                 self._answers[key] = answer
 
 
-@handles(Api.METADATA, (0, 13))
+def _named_or_by_id(request: Request) -> list[TopicKey]:
+    """The topics that are asked for. Who asks for all is told of those that it may know of."""
+    return [topic.name or topic.topic_id for topic in request.body.topics or ()]
+
+
+@handles(
+    Api.METADATA,
+    (0, 13),
+    on_topics(Operation.DESCRIBE, _named_or_by_id),
+    Right(Operation.CREATE, Resource.TOPIC, unless=Operation.CREATE),
+)
 def metadata(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Answers from the cache, from the state, or after creating the topics that are missing."""
     context = request.context

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.cluster.decisions.partitions import Move
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.topics import PartitionState
@@ -20,7 +22,9 @@ def _refuse(request: Request, error: ClusterError) -> Answer:
     return {"error_code": error.error, "error_message": error.message}
 
 
-@handles(Api.ALTER_PARTITION_REASSIGNMENTS, (0, 1), at_controller=_refuse)
+@handles(
+    Api.ALTER_PARTITION_REASSIGNMENTS, (0, 1), on_cluster(Operation.ALTER), at_controller=_refuse
+)
 async def alter_partition_reassignments(broker: Broker, request: Request) -> Answer:
     """Begins to move each partition, or takes its move back; answered before it has arrived."""
     body = request.body
@@ -60,7 +64,9 @@ def _result(index: int, error: ClusterError | None) -> dict[str, Any]:
     }
 
 
-@handles(Api.LIST_PARTITION_REASSIGNMENTS, (0, 0), at_controller=_refuse)
+@handles(
+    Api.LIST_PARTITION_REASSIGNMENTS, (0, 0), on_cluster(Operation.DESCRIBE), at_controller=_refuse
+)
 def list_partition_reassignments(broker: Broker, request: Request) -> Answer:
     """The partitions that are moving; topics that are not, or are not known, are left out."""
     topics = request.body.topics

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_groups, on_transactional_ids
 from moldau.broker.coordination.shards import Shards
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -22,7 +25,20 @@ _SEVERAL_KEYS = 4
 _NOWHERE = {"node_id": -1, "host": "", "port": -1}
 
 
-@handles(Api.FIND_COORDINATOR, (0, 6))
+def _keys(key_type: int, request: Request) -> Iterable[str]:
+    if _key_type(request) != key_type:
+        return ()
+    if request.version < _SEVERAL_KEYS:
+        return (request.body.key,)
+    return request.body.coordinator_keys  # type: ignore[no-any-return]
+
+
+@handles(
+    Api.FIND_COORDINATOR,
+    (0, 6),
+    on_groups(Operation.DESCRIBE, partial(_keys, GROUP)),
+    on_transactional_ids(Operation.DESCRIBE, partial(_keys, TRANSACTION)),
+)
 def find_coordinator(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """One key, or since v4 several; the first ever asked for creates the coordinator's topic."""
     shards = _shards(broker, _key_type(request))

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_groups, the_group
 from moldau.broker.coordination.groups.classic.messages import Departure, Join, Joined, Sync, Synced
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import milliseconds
@@ -36,7 +38,7 @@ async def _later(answer: asyncio.Future[T], tell: Callable[[T], Answer]) -> Answ
     return tell(await answer)
 
 
-@handles(Api.JOIN_GROUP, (0, 9))
+@handles(Api.JOIN_GROUP, (0, 9), on_groups(Operation.READ, the_group))
 def join_group(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the group's members have all joined, or had the time to."""
     body, version = request.body, request.version
@@ -84,7 +86,7 @@ def _joined(joined: Joined, version: int) -> Answer:
     }
 
 
-@handles(Api.SYNC_GROUP, (0, 5))
+@handles(Api.SYNC_GROUP, (0, 5), on_groups(Operation.READ, the_group))
 def sync_group(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the leader's assignment is stored."""
     body = request.body
@@ -112,7 +114,7 @@ def _synced(synced: Synced) -> Answer:
     }
 
 
-@handles(Api.HEARTBEAT, (0, 4))
+@handles(Api.HEARTBEAT, (0, 4), on_groups(Operation.READ, the_group))
 def heartbeat(broker: Broker, request: Request) -> Answer:
     """A member lives."""
     body = request.body
@@ -121,7 +123,7 @@ def heartbeat(broker: Broker, request: Request) -> Answer:
     return {"error_code": error}
 
 
-@handles(Api.LEAVE_GROUP, (0, 5))
+@handles(Api.LEAVE_GROUP, (0, 5), on_groups(Operation.READ, the_group))
 def leave_group(broker: Broker, request: Request) -> Answer:
     """One member leaves, or since v3 any number."""
     body = request.body

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import Right, on_groups
 from moldau.broker.coordination.groups.classic.group import ClassicGroup, State
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation, Resource
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -21,7 +23,9 @@ GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 _UNKNOWN_GROUP = 6
 
 
-@handles(Api.DESCRIBE_GROUPS, (0, 6))
+@handles(
+    Api.DESCRIBE_GROUPS, (0, 6), on_groups(Operation.DESCRIBE, lambda request: request.body.groups)
+)
 def describe_groups(broker: Broker, request: Request) -> Answer:
     """Each group with its members; one that is not there is dead."""
     operations = getattr(request.body, "include_authorized_operations", False)
@@ -70,7 +74,9 @@ def _described(group: ClassicGroup) -> dict[str, Any]:
     }
 
 
-@handles(Api.LIST_GROUPS, (0, 5))
+@handles(
+    Api.LIST_GROUPS, (0, 5), Right(Operation.DESCRIBE, Resource.GROUP, unless=Operation.DESCRIBE)
+)
 def list_groups(broker: Broker, request: Request) -> Answer:
     """The groups of this broker, in the states (v4) and of the types (v5) that are asked for."""
     found = broker.groups.list_groups()
@@ -92,7 +98,11 @@ def list_groups(broker: Broker, request: Request) -> Answer:
     return {"groups": groups}
 
 
-@handles(Api.DELETE_GROUPS, (0, 2))
+@handles(
+    Api.DELETE_GROUPS,
+    (0, 2),
+    on_groups(Operation.DELETE, lambda request: request.body.groups_names),
+)
 async def delete_groups(broker: Broker, request: Request) -> Answer:
     """Deletes groups that have no members."""
     wanted = dict.fromkeys(request.body.groups_names)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.groups.group_membership import when_done
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import named_topics, on_groups, on_topics, the_group
 from moldau.broker.coordination.groups.offsets import Offsets
 from moldau.broker.coordination.groups.records import CommittedOffset
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -29,7 +31,33 @@ _SEVERAL_GROUPS = 8
 _NOTHING = Offsets()
 
 
-@handles(Api.OFFSET_COMMIT, (2, 10))
+def _committed_topics(request: Request) -> list[TopicKey]:
+    topics = request.body.topics
+    return [topic.name if request.version < _TOPIC_IDS else topic.topic_id for topic in topics]
+
+
+def _fetching_groups(request: Request) -> list[TopicKey]:
+    if request.version < _SEVERAL_GROUPS:
+        return [request.body.group_id]
+    return [group.group_id for group in request.body.groups]
+
+
+def _fetched_topics(request: Request) -> list[TopicKey]:
+    """The topics that are asked for. Who asks for all is told of those that it may know of."""
+    groups = [request.body] if request.version < _SEVERAL_GROUPS else request.body.groups
+    return [
+        topic.name if request.version < _TOPIC_IDS else topic.topic_id
+        for group in groups
+        for topic in group.topics or ()
+    ]
+
+
+@handles(
+    Api.OFFSET_COMMIT,
+    (2, 10),
+    on_groups(Operation.READ, the_group),
+    on_topics(Operation.READ, _committed_topics),
+)
 def offset_commit(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the offsets are on every in-sync replica."""
     body = request.body
@@ -103,7 +131,12 @@ def _check(broker: Broker, key: TopicKey, name: str, index: int, metadata: str) 
     return Error.NONE
 
 
-@handles(Api.OFFSET_FETCH, (1, 10))
+@handles(
+    Api.OFFSET_FETCH,
+    (1, 10),
+    on_groups(Operation.DESCRIBE, _fetching_groups),
+    on_topics(Operation.DESCRIBE, _fetched_topics),
+)
 def offset_fetch(broker: Broker, request: Request) -> Answer:
     """What groups have committed; -1 where they have not."""
     body, version = request.body, request.version
@@ -190,7 +223,12 @@ def _fetched(index: int, committed: CommittedOffset | None) -> dict[str, Any]:
     }
 
 
-@handles(Api.OFFSET_DELETE, (0, 0))
+@handles(
+    Api.OFFSET_DELETE,
+    (0, 0),
+    on_groups(Operation.DELETE, the_group),
+    on_topics(Operation.READ, named_topics),
+)
 def offset_delete(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
     """Forgets offsets of topics that no member of the group is subscribed to (KIP-496)."""
     body = request.body

@@ -6,9 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import named_topics, on_topics
 from moldau.broker.errors import code_and_message
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.partition import Partition
+from moldau.broker.security.authorizer import Operation
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.log.errors import LogError
 from moldau.log.retention import delete_records_before
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 HIGH_WATERMARK = -1
 
 
-@handles(Api.DELETE_RECORDS, (0, 2))
+@handles(Api.DELETE_RECORDS, (0, 2), on_topics(Operation.DELETE, named_topics))
 async def delete_records(broker: Broker, request: Request) -> Answer:
     """Per partition, the offset before which no live replica holds anything any more."""
     deadline = broker.loop.time() + max(request.body.timeout.total_seconds(), 0.0)

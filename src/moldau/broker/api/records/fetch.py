@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.records.fetch_sessions import FetchSession
 from moldau.broker.api.registry import reads
+from moldau.broker.api.rights import as_follower, on_cluster, on_topics
 from moldau.broker.errors import code_and_message
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import LongPoll, Response
@@ -22,6 +23,7 @@ from moldau.broker.partitions.refusals import not_here
 from moldau.broker.replication.divergence import diverging, fenced
 from moldau.broker.replication.leader.follower_fetch import FollowerFetchResponse
 from moldau.broker.replication.leader.replica_selector import is_rack_aware, select_replica
+from moldau.broker.security.authorizer import Operation
 from moldau.cluster.state.topics import NO_LEADER
 from moldau.log.errors import LogError
 from moldau.wire.apis import Api
@@ -49,65 +51,54 @@ Fetched = list[tuple[TopicKey, list[FetchedPartition]]]
 class FetchResponse(LongPoll):
     """The answer to one Fetch request, parked for as long as it lacks bytes and has time."""
 
-    __slots__ = (
-        "_broker",
-        "_codec",
-        "_correlation_id",
-        "_request",
-        "_session",
-        "_timer",
-        "_wanted",
-    )
+    __slots__ = ("_broker", "_codec", "_session", "_timer", "_topics", "_wanted", "wanted")
 
     def __init__(
         self,
         broker: Broker,
         connection: Connection,
+        request: Request,
         codec: FetchCodec,
-        correlation_id: int,
-        request: FetchRequest,
+        wanted: FetchRequest,
         session: FetchSession | None,
     ) -> None:
         self.connection = connection
+        self.request = request
         self.parts = None
+        self.wanted = wanted
         self._broker = broker
         self._codec = codec
-        self._correlation_id = correlation_id
-        self._request = request
         self._session = session
-        self._wanted: Wanted = request.topics if session is None else session.wanted()
+        self._wanted: Wanted = wanted.topics if session is None else session.wanted()
+        self._topics: Fetched = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
-        """Answers now, or parks the request."""
-        topics, enough = self._read()
-        if enough or self._request.max_wait_ms <= 0 or not topics:
-            self.parts = self._encode(topics)
-            return
-        self._timer = self._broker.loop.call_later(self._request.max_wait_ms / 1000, self.complete)
+    def park(self) -> None:
+        """Waits for more, until it is time."""
+        self._timer = self._broker.loop.call_later(self.wanted.max_wait_ms / 1000, self.complete)
         for partition in self._partitions():
             partition.wait(self)
 
     def notify(self) -> None:
         """A high watermark moved, or a partition changed hands."""
         try:
-            topics, enough = self._read()
+            is_enough = self.read()
         except Exception:
             self._give_up()
             return
-        if enough:
+        if is_enough:
             self.abandon()
-            self.connection.respond(self, self._encode(topics))
+            self.connection.respond(self, self.connection.exit.leave(self))
 
     def complete(self) -> None:
         """Answers with what there is: time is up."""
         self.abandon()
         try:
-            topics, _ = self._read()
+            self.read()
         except Exception:
             self._give_up()
             return
-        self.connection.respond(self, self._encode(topics))
+        self.connection.respond(self, self.connection.exit.leave(self))
 
     def _give_up(self) -> None:
         """A read that fails costs its own client the connection, not the writer that woke it."""
@@ -132,9 +123,9 @@ class FetchResponse(LongPoll):
                     found.append(partition)
         return found
 
-    def _read(self) -> tuple[Fetched, bool]:
-        """The answer as of now, and whether it need not wait for more."""
-        request, broker = self._request, self._broker
+    def read(self) -> bool:
+        """Reads the answer as of now; whether it need not wait for more."""
+        request, broker = self.wanted, self._broker
         room = min(request.max_bytes, broker.settings.fetch_max_bytes)
         least = min(request.min_bytes, room)
         # Only who says where it stands is sent to, and served by, a replica nearby.
@@ -142,8 +133,13 @@ class FetchResponse(LongPoll):
         total = 0
         urgent = False
         topics: Fetched = []
+        by_id = broker.state.topics_by_id
         for key, partitions in self._wanted:
-            topic = broker.topic_name(key)
+            if isinstance(key, str):
+                topic = key
+            else:
+                known = by_id.get(key)
+                topic = "" if known is None else known.name
             answers = []
             for wanted in partitions:
                 partition = broker.partitions.get((topic, wanted.partition))
@@ -160,10 +156,12 @@ class FetchResponse(LongPoll):
                     urgent = True
             if answers:
                 topics.append((key, answers))
-        return topics, urgent or total >= least
+        self._topics = topics
+        return urgent or total >= least or not topics
 
-    def _encode(self, topics: Fetched) -> list[object]:
+    def encode(self, throttle_ms: int) -> list[Any]:
         endpoints = None
+        topics = self._topics
         for _, partitions in topics:
             for answer in partitions:
                 if answer.leader is not None:
@@ -172,10 +170,51 @@ class FetchResponse(LongPoll):
         if session is not None:
             topics = session.news(topics)
         session_id = 0 if session is None else session.id
-        return self._codec.encode_response(self._correlation_id, 0, session_id, topics, endpoints)
+        return self._codec.encode_response(
+            self.request.correlation_id, 0, session_id, topics, endpoints, throttle_ms
+        )
+
+    def errors(self) -> Iterator[int]:
+        return (each.error for _, found in self._topics for each in found if each.error)
 
 
-@reads(Api.FETCH, (4, 18))
+class RefusedFetch(Response):
+    """The answer to a request that does not fit its session."""
+
+    __slots__ = ("_codec", "_error")
+
+    def __init__(
+        self, connection: Connection, request: Request, codec: FetchCodec, error: Error
+    ) -> None:
+        super().__init__(connection, request)
+        self._codec = codec
+        self._error = error
+
+    def encode(self, throttle_ms: int) -> list[Any]:
+        return self._codec.encode_response(
+            self.request.correlation_id, self._error, 0, [], None, throttle_ms
+        )
+
+    def errors(self) -> Iterator[int]:
+        yield self._error
+
+
+def _decode(version: int, frame: memoryview, start: int) -> FetchRequest:
+    return fetch_codec(version).decode_request(frame, start)
+
+
+def _topics(request: Request) -> Iterable[TopicKey]:
+    """The topics that a consumer names; those of its session were asked about before."""
+    return () if as_follower(request) else [key for key, _ in request.body.topics]
+
+
+@reads(
+    Api.FETCH,
+    (4, 18),
+    on_cluster(Operation.CLUSTER_ACTION, as_follower),
+    on_topics(Operation.READ, _topics),
+    decode=_decode,
+)
 def fetch(broker: Broker, connection: Connection, request: Request, frame: memoryview) -> None:
     """Reads the request and takes its place among the connection's answers."""
     codec = fetch_codec(request.version)
@@ -188,9 +227,12 @@ def fetch(broker: Broker, connection: Connection, request: Request, frame: memor
     except SessionError as error:
         _refuse_session(connection, request, codec, error)
         return
-    response = FetchResponse(broker, connection, codec, request.correlation_id, wanted, session)
+    response = FetchResponse(broker, connection, request, codec, wanted, session)
     connection.reserve(response, request.size + _HELD_PER_PARTITION * len(session or ()))
-    response.begin()
+    if response.read() or wanted.max_wait_ms <= 0:
+        response.parts = connection.exit.leave(response)
+    else:
+        response.park()
 
 
 def _serve_follower(
@@ -205,9 +247,7 @@ def _serve_follower(
     except SessionError as error:
         _refuse_session(connection, request, codec, error)
         return
-    response = FollowerFetchResponse(
-        broker, connection, codec, request.correlation_id, wanted, session
-    )
+    response = FollowerFetchResponse(broker, connection, request, codec, wanted, session)
     connection.reserve(response)
     session.take(wanted, response)
 
@@ -215,8 +255,8 @@ def _serve_follower(
 def _refuse_session(
     connection: Connection, request: Request, codec: FetchCodec, error: SessionError
 ) -> None:
-    refusal = Response(connection)
-    refusal.parts = codec.encode_response(request.correlation_id, error.code, 0, [])
+    refusal = RefusedFetch(connection, request, codec, error.code)
+    refusal.parts = connection.exit.leave(refusal)
     connection.reserve(refusal)
 
 

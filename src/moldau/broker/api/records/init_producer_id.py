@@ -6,7 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_cluster, on_transactional_ids
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.cluster.store import StoreError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -17,7 +19,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("moldau.broker")
 
 
-@handles(Api.INIT_PRODUCER_ID, (0, 5))
+def _transactional_ids(request: Request) -> tuple[str, ...]:
+    named = request.body.transactional_id
+    return () if named is None else (named,)
+
+
+@handles(
+    Api.INIT_PRODUCER_ID,
+    (0, 5),
+    on_transactional_ids(Operation.WRITE, _transactional_ids),
+    on_cluster(Operation.IDEMPOTENT_WRITE, lambda request: not _transactional_ids(request)),
+)
 async def init_producer_id(broker: Broker, request: Request) -> Answer:
     """A new producer id with epoch 0.
 

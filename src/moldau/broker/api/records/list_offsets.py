@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.records.fetch import READ_COMMITTED
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import named_topics, on_topics
 from moldau.broker.errors import code_and_message
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.refusals import absent
+from moldau.broker.security.authorizer import Operation
 from moldau.log.errors import LogError
 from moldau.log.lookup import max_timestamp, offset_for_time
 from moldau.wire.apis import Api
@@ -44,7 +46,7 @@ class _NotKnownYet(Exception):
     """The leader's high watermark may be lower than the one that consumers have seen."""
 
 
-@handles(Api.LIST_OFFSETS, (1, 11))
+@handles(Api.LIST_OFFSETS, (1, 11), on_topics(Operation.DESCRIBE, named_topics))
 async def list_offsets(broker: Broker, request: Request) -> Answer:
     """One answer per partition, in the order asked; one that is asked for twice is refused."""
     committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_topics
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.refusals import absent
+from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -14,7 +16,15 @@ if TYPE_CHECKING:
     from moldau.broker.server import Broker
 
 
-@handles(Api.OFFSET_FOR_LEADER_EPOCH, (2, 4))
+def _topics(request: Request) -> list[str]:
+    return [topic.topic for topic in request.body.topics]
+
+
+@handles(
+    Api.OFFSET_FOR_LEADER_EPOCH,
+    (2, 4),
+    on_topics(Operation.DESCRIBE, _topics, unless=Operation.CLUSTER_ACTION),
+)
 def offset_for_leader_epoch(broker: Broker, request: Request) -> Answer:
     """Per partition, the largest epoch up to the one asked for, and the offset after its last."""
     return {

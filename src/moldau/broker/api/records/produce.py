@@ -7,11 +7,13 @@ written them all. A write with acks=all is answered when the high watermark has 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from functools import partial
 from time import time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import reads
+from moldau.broker.api.rights import on_topics, on_transactional_ids
 from moldau.broker.errors import code_and_message
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import Response
@@ -24,6 +26,7 @@ from moldau.broker.partitions.record_checks import (
 )
 from moldau.broker.partitions.refusals import absent
 from moldau.broker.partitions.refused_writes import RefusedWrites
+from moldau.broker.security.authorizer import Operation
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.log.errors import LogError, StorageError
 from moldau.log.record_check import RecordCheck
@@ -60,35 +63,20 @@ class ProduceResponse(Response):
     """The answer to one Produce request.
 
     `appended` has, per batch that was taken, the partition, its result, and the offset that the
-    high watermark must reach before the write counts as replicated. The `request` lies in the
+    high watermark must reach before the write counts as replicated. What is `wanted` lies in the
     connection's buffer, so it is kept only until its batches are written.
     """
 
-    __slots__ = (
-        "_timer",
-        "appended",
-        "codec",
-        "correlation_id",
-        "endpoints",
-        "request",
-        "results",
-        "size",
-    )
+    __slots__ = ("_timer", "appended", "codec", "endpoints", "results", "wanted")
 
     def __init__(
-        self,
-        connection: Connection,
-        codec: ProduceCodec,
-        correlation_id: int,
-        request: ProduceRequest,
-        size: int,
+        self, connection: Connection, request: Request, codec: ProduceCodec, wanted: ProduceRequest
     ) -> None:
         self.connection = connection
+        self.request = request
         self.parts = None
         self.codec = codec
-        self.correlation_id = correlation_id
-        self.request: ProduceRequest | None = request
-        self.size = size
+        self.wanted: ProduceRequest | None = wanted
         self.results: Results = []
         self.appended: list[tuple[Partition, PartitionResult, int]] = []
         self.endpoints: list[Endpoint] | None = None
@@ -101,32 +89,34 @@ class ProduceResponse(Response):
         refused: RefusedWrites,
     ) -> None:
         """Answers after the commit, or begins to wait where acks=all must."""
-        request = self.request
-        assert request is not None
-        self.request = None
+        wanted, connection = self.wanted, self.connection
+        assert wanted is not None
+        self.wanted = None
         if failed:
-            self._fail(request, failed, refused)
-        acks = request.acks
+            self._fail(wanted, failed, refused)
+        acks = wanted.acks
         if acks == 0:
             self._close_on_error()
             self.parts = []
+            if connection.exit.count is not None:
+                connection.exit.count(self, [])
         elif acks == 1 or self._is_replicated():
-            self.parts = [self._encode()]
+            self.parts = connection.exit.leave(self)
         else:
-            self._timer = loop.call_later(max(request.timeout_ms, 0) / 1000, self._time_out)
-            self.connection.hold(self, self.size)
+            self._timer = loop.call_later(max(wanted.timeout_ms, 0) / 1000, self._time_out)
+            connection.hold(self, self.request.size)
             for partition, _, _ in self.appended:
                 partition.wait(self)
                 partition.ask_flush()
 
     def _fail(
         self,
-        request: ProduceRequest,
+        wanted: ProduceRequest,
         failed: dict[Partition, StorageError],
         refused: RefusedWrites,
     ) -> None:
         """Turns what was staged and could not be written into errors."""
-        batches = [batch for _, each in request.topics for _, batch in each]
+        batches = [batch for _, each in wanted.topics for _, batch in each]
         results = [result for _, each in self.results for result in each]
         staged = [batch for batch, each in zip(batches, results, strict=True) if not each.error]
         for (partition, result, _), batch in zip(self.appended, staged, strict=True):
@@ -172,10 +162,14 @@ class ProduceResponse(Response):
 
     def _answer(self) -> None:
         self.abandon()
-        self.connection.respond(self, [self._encode()])
+        self.connection.respond(self, self.connection.exit.leave(self))
 
-    def _encode(self) -> bytes:
-        return self.codec.encode(self.correlation_id, self.results, self.endpoints)
+    def encode(self, throttle_ms: int) -> list[Any]:
+        correlation_id = self.request.correlation_id
+        return [self.codec.encode(correlation_id, self.results, self.endpoints, throttle_ms)]
+
+    def errors(self) -> Iterator[int]:
+        return (each.error for _, results in self.results for each in results if each.error)
 
     def _close_on_error(self) -> None:
         """With acks=0 there is no answer; an error is told by closing, as Kafka does."""
@@ -187,7 +181,27 @@ class ProduceResponse(Response):
                     return
 
 
-@reads(Api.PRODUCE, (3, 13), stages=True)
+def _decode(version: int, frame: memoryview, start: int) -> ProduceRequest:
+    return produce_codec(version).decode(frame, start)
+
+
+def _transactional_ids(request: Request) -> Iterable[str]:
+    named = request.body.transactional_id
+    return () if named is None else (named,)
+
+
+def _topics(request: Request) -> Iterable[TopicKey]:
+    return [key for key, _ in request.body.topics]
+
+
+@reads(
+    Api.PRODUCE,
+    (3, 13),
+    on_transactional_ids(Operation.WRITE, _transactional_ids),
+    on_topics(Operation.WRITE, _topics),
+    decode=_decode,
+    stages=True,
+)
 def produce(broker: Broker, connection: Connection, request: Request, frame: memoryview) -> None:
     """Stages what the request appends and takes its place among the connection's answers."""
     version = request.version
@@ -206,11 +220,16 @@ def produce(broker: Broker, connection: Connection, request: Request, frame: mem
     else:
         wanted, checks = checked
     acks = wanted.acks
-    response = ProduceResponse(connection, codec, request.correlation_id, wanted, request.size)
+    response = ProduceResponse(connection, request, codec, wanted)
     now_ms = time_ns() // 1_000_000
     refused = broker.refused_writes
+    by_id = broker.state.topics_by_id
     for key, batches in wanted.topics:
-        topic = broker.topic_name(key)
+        if isinstance(key, str):
+            topic = key
+        else:
+            known = by_id.get(key)
+            topic = "" if known is None else known.name
         results = []
         for index, batch in batches:
             result = PartitionResult(index)

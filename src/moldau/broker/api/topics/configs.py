@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import Right, on_cluster, on_groups, on_topics
 from moldau.broker.api.topics.config_entries import (
     ConfigEntry,
     broker_entries,
@@ -22,15 +24,18 @@ from moldau.broker.api.topics.config_entries import (
 )
 from moldau.broker.dynamic_settings import broker_settings, dynamic_settings, with_dynamic
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.broker.settings import BrokerSettings
 from moldau.broker.slices import Slices
-from moldau.cluster.decisions.configs import Edit, Operation, edited
+from moldau.cluster.decisions.configs import Edit, edited
+from moldau.cluster.decisions.configs import Operation as ConfigOperation
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.topics import InvalidTopicName, check_topic_name
 from moldau.log.config import LogConfig
 from moldau.settings import InvalidSetting, Setting, definitions, unknown
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
+from moldau.wire.primitives import TopicKey
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
@@ -60,7 +65,25 @@ _WITHOUT_SETTINGS = {
 _RESOURCES_AT_A_TIME = 5
 
 
-@handles(Api.DESCRIBE_CONFIGS, (1, 4))
+def _on_resources(operation: Operation) -> tuple[Right, ...]:
+    """Rights on the topics and groups that a request names; on the cluster for everything else."""
+
+    def names(kind: ResourceType, request: Request) -> list[TopicKey]:
+        resources = request.body.resources
+        return [each.resource_name for each in resources if each.resource_type == kind]
+
+    def has_others(request: Request) -> bool:
+        kinds = {each.resource_type for each in request.body.resources}
+        return bool(kinds - {ResourceType.TOPIC, ResourceType.GROUP})
+
+    return (
+        on_topics(operation, partial(names, ResourceType.TOPIC)),
+        on_groups(operation, partial(names, ResourceType.GROUP)),
+        on_cluster(operation, has_others),
+    )
+
+
+@handles(Api.DESCRIBE_CONFIGS, (1, 4), *_on_resources(Operation.DESCRIBE_CONFIGS))
 async def describe_configs(broker: Broker, request: Request) -> Answer:
     """The settings of each resource, all or those named; a few at a time, since each has dozens."""
     body = request.body
@@ -142,7 +165,7 @@ def _refuse(request: Request, error: ClusterError) -> Answer:
     }
 
 
-@handles(Api.ALTER_CONFIGS, (0, 2), at_controller=_refuse)
+@handles(Api.ALTER_CONFIGS, (0, 2), *_on_resources(Operation.ALTER_CONFIGS), at_controller=_refuse)
 async def alter_configs(broker: Broker, request: Request) -> Answer:
     """Replaces each resource's settings: what is not mentioned goes back to its default."""
 
@@ -154,7 +177,12 @@ async def alter_configs(broker: Broker, request: Request) -> Answer:
     return await _alter(broker, request, replacement)
 
 
-@handles(Api.INCREMENTAL_ALTER_CONFIGS, (0, 1), at_controller=_refuse)
+@handles(
+    Api.INCREMENTAL_ALTER_CONFIGS,
+    (0, 1),
+    *_on_resources(Operation.ALTER_CONFIGS),
+    at_controller=_refuse,
+)
 async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
     """Changes the settings that are mentioned, and leaves each resource's others alone."""
 
@@ -182,13 +210,15 @@ def _edits(resource: Any) -> list[Edit]:
     edits = []
     for config in resource.configs:
         try:
-            operation = Operation(config.config_operation)
+            operation = ConfigOperation(config.config_operation)
         except ValueError:
             raise ClusterError(
                 Error.INVALID_REQUEST, f"Unknown operations type {config.config_operation}"
             ) from None
         edits.append(Edit(config.name, operation, config.value))
-    nulls = [name for name, does, value in edits if value is None and does is not Operation.DELETE]
+    nulls = [
+        name for name, does, value in edits if value is None and does is not ConfigOperation.DELETE
+    ]
     _check_values(resource, nulls)
     return edits
 

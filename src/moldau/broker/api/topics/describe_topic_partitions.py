@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.cluster.metadata import TOPIC_OPERATIONS
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import named_topics, on_topics
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.cluster.state.topics import (
     NO_LEADER,
@@ -27,7 +29,7 @@ MAX_PARTITIONS = 2000
 UNKNOWN = -(1 << 31)
 
 
-@handles(Api.DESCRIBE_TOPIC_PARTITIONS, (0, 0))
+@handles(Api.DESCRIBE_TOPIC_PARTITIONS, (0, 0), on_topics(Operation.DESCRIBE, named_topics))
 def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
     """Topics in the order of their names, from the cursor to the limit, and the next cursor."""
     body = request.body

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import on_cluster
 from moldau.broker.api.topics.configs import ResourceType
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 _FIRST_WITH_TYPES = 1
 
 
-@handles(Api.LIST_CONFIG_RESOURCES, (0, 1))
+@handles(Api.LIST_CONFIG_RESOURCES, (0, 1), on_cluster(Operation.DESCRIBE_CONFIGS))
 def list_config_resources(broker: Broker, request: Request) -> Answer:
     """The topics and the brokers; loggers, groups and client metrics have no settings here."""
     wanted = {int(ResourceType.CLIENT_METRICS)}

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.rights import named_topics, on_topics
 from moldau.broker.api.topics.config_entries import ConfigEntry, topic_entries
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
 from moldau.cluster.decisions.assignment import NewPartitions, NewTopic
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.topics import Topic
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
+from moldau.wire.primitives import TopicKey
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
@@ -30,7 +33,12 @@ def _refuse_creation(request: Request, error: ClusterError) -> Answer:
     return {"topics": [{"name": t.name, "configs": (), **_failure(error)} for t in topics]}
 
 
-@handles(Api.CREATE_TOPICS, (2, 7), at_controller=_refuse_creation)
+@handles(
+    Api.CREATE_TOPICS,
+    (2, 7),
+    on_topics(Operation.CREATE, named_topics, unless=Operation.CREATE),
+    at_controller=_refuse_creation,
+)
 async def create_topics(broker: Broker, request: Request) -> Answer:
     """One answer per name: the topic with all its settings, or why it was refused."""
     body = request.body
@@ -89,7 +97,16 @@ def _refuse_deletion(request: Request, error: ClusterError) -> Answer:
     return {"responses": [_deleted(name, id, error) for name, id in _names_and_ids(request)]}
 
 
-@handles(Api.DELETE_TOPICS, (1, 6), at_controller=_refuse_deletion)
+def _topics_to_delete(request: Request) -> list[TopicKey]:
+    return [id if name is None else name for name, id in _names_and_ids(request)]
+
+
+@handles(
+    Api.DELETE_TOPICS,
+    (1, 6),
+    on_topics(Operation.DELETE, _topics_to_delete),
+    at_controller=_refuse_deletion,
+)
 async def delete_topics(broker: Broker, request: Request) -> Answer:
     """Topics by name, and since v6 by id; each at most once."""
     pairs = _names_and_ids(request)
@@ -157,7 +174,12 @@ def _refuse_growth(request: Request, error: ClusterError) -> Answer:
     return {"results": [{"name": t.name, **_failure(error)} for t in request.body.topics]}
 
 
-@handles(Api.CREATE_PARTITIONS, (0, 3), at_controller=_refuse_growth)
+@handles(
+    Api.CREATE_PARTITIONS,
+    (0, 3),
+    on_topics(Operation.ALTER, named_topics),
+    at_controller=_refuse_growth,
+)
 async def create_partitions(broker: Broker, request: Request) -> Answer:
     """Raises topics to the number of partitions they should have."""
     body = request.body

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+from moldau.broker.net.request import Request
 from moldau.broker.net.responses import LongPoll
 from moldau.wire.fetch.codec import FetchCodec
 from moldau.wire.fetch.request import FetchRequest
-from moldau.wire.fetch.response import FetchedPartition
-from moldau.wire.primitives import TopicKey
+from moldau.wire.fetch.response import Fetched
 
 if TYPE_CHECKING:
     from moldau.broker.net.connection import Connection
@@ -20,27 +21,27 @@ if TYPE_CHECKING:
 class FollowerFetchResponse(LongPoll):
     """The response to one Fetch request of a follower."""
 
-    __slots__ = ("_broker", "_codec", "_correlation_id", "_session", "_timer", "request")
+    __slots__ = ("_broker", "_codec", "_session", "_timer", "_topics", "wanted")
 
     def __init__(
         self,
         broker: Broker,
         connection: Connection,
+        request: Request,
         codec: FetchCodec,
-        correlation_id: int,
-        request: FetchRequest,
+        wanted: FetchRequest,
         session: FollowerSession,
     ) -> None:
-        super().__init__(connection)
-        self.request = request
+        super().__init__(connection, request)
+        self.wanted = wanted
         self._broker = broker
         self._codec = codec
-        self._correlation_id = correlation_id
         self._session = session
+        self._topics: Fetched = []
         self._timer: asyncio.TimerHandle | None = None
 
     def park(self) -> None:
-        self._timer = self._broker.loop.call_later(self.request.max_wait_ms / 1000, self.complete)
+        self._timer = self._broker.loop.call_later(self.wanted.max_wait_ms / 1000, self.complete)
 
     def complete(self) -> None:
         """Answer with what there is: time is up."""
@@ -57,8 +58,9 @@ class FollowerFetchResponse(LongPoll):
             self._timer = None
         self._session.abandoned(self)
 
-    def answer(self, topics: list[tuple[TopicKey, list[FetchedPartition]]]) -> None:
-        parts = self._codec.encode_response(self._correlation_id, 0, self._session.id, topics)
+    def answer(self, topics: Fetched) -> None:
+        self._topics = topics
+        parts = self.connection.exit.leave(self)
         if self._timer is None:
             # Its place is taken and its turn has not come yet.
             self.parts = parts
@@ -66,3 +68,11 @@ class FollowerFetchResponse(LongPoll):
             self._timer.cancel()
             self._timer = None
             self.connection.respond(self, parts)
+
+    def encode(self, throttle_ms: int) -> list[Any]:
+        return self._codec.encode_response(
+            self.request.correlation_id, 0, self._session.id, self._topics, None, throttle_ms
+        )
+
+    def errors(self) -> Iterator[int]:
+        return (each.error for _, found in self._topics for each in found if each.error)

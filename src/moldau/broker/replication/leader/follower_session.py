@@ -130,7 +130,7 @@ class FollowerSession:
         response = self._parked
         if response is None:
             return False
-        request = response.request
+        request = response.wanted
         room = min(request.max_bytes, self._broker.settings.fetch_max_bytes)
         least = min(request.min_bytes, room)
         total = 0
