@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.settings import BrokerSettings, parse_address
+from moldau.broker.listener_settings import ListenerAddress, parse_address
+from moldau.broker.settings import BrokerSettings
 from moldau.settings import INT_MAX, InvalidSetting, definitions
 
 
 def test_the_defaults_suit_a_laptop() -> None:
     settings = BrokerSettings.parse({})
     assert settings == BrokerSettings()
-    assert settings.listen == ("127.0.0.1", 9092)
-    assert settings.advertise is None
+    assert settings.all_listeners == (ListenerAddress("PLAINTEXT", "127.0.0.1", 9092),)
     assert settings.num_partitions == 1
     assert settings.auto_create_topics_enable
 
@@ -89,8 +89,18 @@ def test_the_finer_unit_wins() -> None:
         ("listeners", "nowhere", "HOST:PORT"),
         ("listeners", "127.0.0.1:http", "HOST:PORT"),
         ("listeners", "127.0.0.1:65536", "HOST:PORT"),
-        ("listeners", "SSL://127.0.0.1:9093", "PLAINTEXT"),
-        ("advertised.listeners", "SASL_PLAINTEXT://h:1", "PLAINTEXT"),
+        ("listeners", "", "at least one"),
+        ("listeners", "://127.0.0.1:1", "the name is empty"),
+        ("listeners", "A://h:1,B://h", "HOST:PORT"),
+        ("listeners", "PLAINTEXT://h:1,plaintext://h:2", "two listeners are called PLAINTEXT"),
+        ("listeners", "SSL://127.0.0.1:9093", "only PLAINTEXT .* SSL is SSL"),
+        ("listeners", "INSIDE://h:1", "add INSIDE:PLAINTEXT to"),
+        ("advertised.listeners", "INSIDE://h:1", "no listener INSIDE, only PLAINTEXT"),
+        ("advertised.listeners", "0.0.0.0:1", "nobody can connect"),
+        ("listener.security.protocol.map", "PLAINTEXT", "NAME:PROTOCOL"),
+        ("listener.security.protocol.map", "PLAINTEXT:TELNET", "TELNET is none of"),
+        ("listener.security.protocol.map", "A:SSL,a:SSL", "A is named twice"),
+        ("inter.broker.listener.name", "INSIDE", "only PLAINTEXT"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name_and_the_reason(
@@ -113,14 +123,50 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
     [
         ("127.0.0.1:9092", ("127.0.0.1", 9092)),
         ("localhost:0", ("localhost", 0)),
-        ("PLAINTEXT://0.0.0.0:1", ("0.0.0.0", 1)),
         ("[::1]:9092", ("::1", 9092)),
-        ("PLAINTEXT://[fe80::1]:65535", ("fe80::1", 65535)),
+        ("[fe80::1]:65535", ("fe80::1", 65535)),
         (":9092", ("", 9092)),
     ],
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
     assert parse_address("listeners", text) == address
+
+
+def test_listeners_have_names_and_advertised_addresses_of_their_own() -> None:
+    settings = BrokerSettings.parse(
+        {
+            "listeners": "outside://0.0.0.0:9092, INSIDE://[::1]:0",
+            "advertised.listeners": "OUTSIDE://kafka.example:443",
+            "listener.security.protocol.map": "OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT",
+        }
+    )
+    assert settings.all_listeners == (
+        ListenerAddress("OUTSIDE", "0.0.0.0", 9092, ("kafka.example", 443)),
+        ListenerAddress("INSIDE", "::1", 0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("listeners", "named", "chosen"),
+    [
+        ("h:1", "", "PLAINTEXT"),
+        ("SSL://h:1,PLAINTEXT://h:2", "", "PLAINTEXT"),
+        ("SSL://h:1,SASL_SSL://h:2", "", "SSL"),
+        ("SSL://h:1,PLAINTEXT://h:2", "ssl", "SSL"),
+    ],
+)
+def test_other_brokers_use_one_of_the_listeners(listeners: str, named: str, chosen: str) -> None:
+    settings = BrokerSettings.parse(
+        {
+            "listeners": listeners,
+            "inter.broker.listener.name": named,
+            # What they are called says nothing about what they speak.
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "SSL", "SASL_SSL")
+            ),
+        }
+    )
+    assert settings.inter_broker_listener == chosen
 
 
 @given(st.text(max_size=40))

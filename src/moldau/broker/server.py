@@ -10,8 +10,9 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from moldau.broker import logs
@@ -28,7 +29,7 @@ from moldau.broker.net.connection import Connection
 from moldau.broker.net.context import Context
 from moldau.broker.net.exit import Exit
 from moldau.broker.net.hangups import Hangups
-from moldau.broker.net.listener import Listener
+from moldau.broker.net.listener import Listener, in_words
 from moldau.broker.net.request_memory import RequestMemory
 from moldau.broker.net.socket_output import SocketOutput
 from moldau.broker.net.transport_output import TransportOutput
@@ -53,13 +54,14 @@ from moldau.cluster.state.changes import (
     LeadersRestarted,
 )
 from moldau.cluster.state.internal_topics import CONSUMER_OFFSETS
-from moldau.cluster.state.topics import BrokerInfo, Topic
+from moldau.cluster.state.topics import BrokerInfo, Endpoint, Topic
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
 from moldau.log.store.store import LogStore, Progress
 from moldau.settings import INT_MAX
 from moldau.topic_partition import TopicPartition
-from moldau.wire.primitives import Endpoint, TopicKey
+from moldau.wire.primitives import Endpoint as LeaderEndpoint
+from moldau.wire.primitives import TopicKey
 
 logger = logging.getLogger("moldau.broker")
 
@@ -97,9 +99,20 @@ class Broker:
         self.refused_writes = RefusedWrites()
         self._dirty: list[Partition] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self.host, self.port = settings.listen
         output = SocketOutput if settings.socket_sendfile_enable else TransportOutput
-        self._listener = Listener(self.host, self.port, output)
+        self.listeners = [
+            Listener(each.name, each.host, each.port, each.advertised, output)
+            for each in settings.all_listeners
+        ]
+
+    @property
+    def host(self) -> str:
+        """Where the first listener listens."""
+        return self.listeners[0].host
+
+    @property
+    def port(self) -> int:
+        return self.listeners[0].port
 
     async def start(self) -> None:
         """Opens the data folder, takes up its partitions, and serves."""
@@ -152,18 +165,26 @@ class Broker:
         self.replication.start()
         self.controller.start()
         self.stalls.start()
-        await self._listener.serve()
+        for listener in self.listeners:
+            await listener.serve()
 
     async def _listen(self) -> None:
-        """Takes the address, but lets whoever connects wait until there is a broker to talk to.
+        """Takes the addresses, but lets whoever connects wait until there is a broker to talk to.
 
         Once it is registered others must find somebody there, or it would count as dead. Before,
         it knows of a cluster that it is no part of, perhaps of one without any broker: who believes
         that has nobody left to ask.
         """
-        listener = self._listener
-        await listener.bind(self.loop, lambda: Connection(self, listener))
-        self.port = listener.port
+        try:
+            for listener in self.listeners:
+                await listener.bind(self.loop, partial(Connection, self, listener))
+        except OSError:
+            self._stop_listening()
+            raise
+
+    def _stop_listening(self) -> None:
+        for listener in self.listeners:
+            listener.close()
 
     async def _settle_the_past(self) -> None:
         """Makes known what an earlier life of this broker leaves behind."""
@@ -179,9 +200,9 @@ class Broker:
 
     async def stop(self) -> None:
         """Answers what is under way, writes everything down and marks a clean stop."""
-        if self._listener.is_bound:
+        if self.listeners[0].is_bound:
             await self.membership.leave()
-            self._listener.close()
+            self._stop_listening()
             self.groups.stop()
             await self.controller.stop()
             await self._drain()
@@ -245,25 +266,36 @@ class Broker:
     def describe_brokers(
         self, context: Context, *, with_departed: bool = False
     ) -> list[dict[str, Any]]:
-        """The brokers as Metadata shows them to who came in by this connection.
+        """The brokers as Metadata shows them to who came in by this connection's listener.
 
-        Without an advertised address a broker names itself by the address that the client
-        reached, so that no listener has to be configured for it to be found again. It names itself
-        even while it is not registered, as after the loss of a session: a client that is told of no
-        broker at all has nobody left to ask.
+        Who has no such listener is not shown. Without an advertised address a broker names itself
+        by the address that the client reached, so that no listener has to be configured for it to
+        be found again. It names itself even while it is not registered, as after the loss of a
+        session: a client that is told of no broker at all has nobody left to ask.
         """
-        host, port = self.settings.advertise or (context.local_host, context.local_port)
-        own = BrokerInfo(self.id, host, port, self.settings.broker_rack or None)
+        listener = context.listener
+        reached = (context.local_host, context.local_port)
+        host, port = self.listener(listener).advertised or reached
+        rack = self.settings.broker_rack or None
+        own = BrokerInfo(self.id, host, port, rack, endpoints=(Endpoint(listener, host, port),))
         departed = self.departures.brokers if with_departed else {}
         known = {**departed, **self.state.brokers, self.id: own}
         return [
-            {"node_id": info.id, "host": info.host, "port": info.port, "rack": info.rack}
-            for info in known.values()
+            {"node_id": id, "host": host, "port": port, "rack": rack}
+            for id, host, port, rack in _reached_by(listener, known.values())
         ]
 
-    def endpoints(self) -> list[Endpoint]:
+    def reachable(self, listener: str) -> Collection[int]:
+        """The registered brokers that have this listener."""
+        brokers = self.state.brokers.items()
+        return {id for id, info in brokers if info.endpoint(listener) is not None}
+
+    def endpoints(self, listener: str) -> list[LeaderEndpoint]:
         """The addresses of all brokers, for answers that name a leader (KIP-951)."""
-        return [(info.id, info.host, info.port, info.rack) for info in self.state.brokers.values()]
+        return _reached_by(listener, self.state.brokers.values())
+
+    def listener(self, name: str) -> Listener:
+        return next(each for each in self.listeners if each.name == name)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine that ends with the broker."""
@@ -303,6 +335,15 @@ class Broker:
             self.replicas.configure(name)
 
 
+def _reached_by(listener: str, brokers: Iterable[BrokerInfo]) -> list[LeaderEndpoint]:
+    """Where clients of a listener reach these brokers, as far as they have it."""
+    return [
+        (info.id, endpoint.host, endpoint.port, info.rack)
+        for info in brokers
+        if (endpoint := info.endpoint(listener)) is not None
+    ]
+
+
 def raise_file_limit() -> int:
     """Allows this process as many open files as it may have; answers how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -339,9 +380,8 @@ async def _serve(settings: BrokerSettings, most_connections: int) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
-    host = f"[{broker.host}]" if ":" in broker.host else broker.host
     # The contract of the command line: one plain line when the broker serves.
-    print(f"moldau broker {broker.id} ready on {host}:{broker.port}", flush=True)  # noqa: T201
+    print(f"moldau broker {broker.id} ready on {in_words(broker.listeners)}", flush=True)  # noqa: T201
     await stopping.wait()
     logger.info("stopping: finishing what is under way")
     started = time.monotonic()

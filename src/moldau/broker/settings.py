@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from moldau.broker.listener_settings import ListenerSettings
 from moldau.log.config import LogConfig, topic_defaults
-from moldau.settings import INT_MAX, InvalidSetting, definitions, setting, unknown
+from moldau.settings import INT_MAX, definitions, setting, unknown
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSettings:
+class BrokerSettings(ListenerSettings):
     """A broker's own settings under Kafka's names, and the defaults that it gives to topics.
 
     `given` holds the texts that somebody set, so that the config APIs can tell them from defaults.
@@ -24,16 +25,6 @@ class BrokerSettings:
     broker_rack: str = setting("broker.rack", "", "The rack that this broker stands in.")
     log_dirs: str = setting(
         "log.dirs", "moldau-data", "The data folder: logs, indexes, checkpoints, metadata."
-    )
-    listeners: str = setting(
-        "listeners",
-        "127.0.0.1:9092",
-        "The address to listen on, HOST:PORT; port 0 takes a free one.",
-    )
-    advertised_listeners: str = setting(
-        "advertised.listeners",
-        "",
-        "The address that clients are told, HOST:PORT. Empty: the address that they reached.",
     )
     num_partitions: int = setting(
         "num.partitions",
@@ -68,11 +59,6 @@ class BrokerSettings:
         "The most memory that requests take while they are received, over all connections. Who"
         " finds none left is read from later; one request of any size always fits.",
         minimum=1 << 20,
-    )
-    socket_sendfile_enable: bool = setting(
-        "socket.sendfile.enable",
-        True,
-        "Whether the kernel sends records from their files; if not, the broker copies them.",
     )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms",
@@ -368,16 +354,6 @@ class BrokerSettings:
     def folder(self) -> Path:
         return Path(self.log_dirs)
 
-    @property
-    def listen(self) -> tuple[str, int]:
-        return parse_address("listeners", self.listeners)
-
-    @property
-    def advertise(self) -> tuple[str, int] | None:
-        if not self.advertised_listeners:
-            return None
-        return parse_address("advertised.listeners", self.advertised_listeners)
-
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> BrokerSettings:
         """The settings that these texts mean; InvalidSetting names the first wrong one."""
@@ -394,19 +370,8 @@ class BrokerSettings:
             cls(), **parsed, topic_defaults=topic_defaults(values), given=dict(values)
         )
         # Read once here, so that a wrong address is an error of the settings.
-        _ = settings.listen, settings.advertise
+        _ = settings.inter_broker_listener
         return settings
 
 
 _ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
-
-
-def parse_address(key: str, text: str) -> tuple[str, int]:
-    """HOST:PORT, also in Kafka's form PLAINTEXT://HOST:PORT and with an IPv6 host in brackets."""
-    scheme, _, rest = text.rpartition("://")
-    if scheme not in ("", "PLAINTEXT"):
-        raise InvalidSetting(key, text, "only PLAINTEXT listeners are supported")
-    host, colon, port = rest.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise InvalidSetting(key, text, "expected HOST:PORT, for example 127.0.0.1:9092")
-    return host.strip("[]"), int(port)

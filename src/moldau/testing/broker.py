@@ -47,6 +47,8 @@ class Broker:
             data_dir = self._temporary.name
         self.data_dir = Path(data_dir)
         self._address: tuple[str, int] | None = None
+        # The addresses of all listeners, which a restart takes again.
+        self._listeners = ""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: server.Broker | None = None
@@ -139,8 +141,8 @@ class Broker:
         from moldau.broker.settings import BrokerSettings
 
         texts = {"listeners": "127.0.0.1:0", **self._given, "log.dirs": str(self.data_dir)}
-        if self._address is not None:
-            texts["listeners"] = self.bootstrap
+        if self._listeners:
+            texts["listeners"] = self._listeners
         return BrokerSettings.parse(texts)
 
     def _run(self, settings: BrokerSettings, ready: threading.Event) -> None:
@@ -156,11 +158,13 @@ class Broker:
             ready.set()
 
     async def _serve(self, settings: BrokerSettings, ready: threading.Event) -> None:
+        from moldau.broker.net.listener import in_words
         from moldau.broker.server import Broker as Server
 
         server = Server(settings)
         await server.start()
         self._address = (server.host, server.port)
+        self._listeners = in_words(server.listeners)
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._server = server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -78,8 +79,9 @@ def test_flags_win_over_set_and_set_over_the_file(tmp_path: Path) -> None:
     assert settings.num_partitions == 3
     assert settings.topic_defaults.retention_ms == 5000
     assert settings.folder == Path("elsewhere")
-    assert settings.listen == ("127.0.0.1", 0)
-    assert settings.advertise == ("example.org", 9092)
+    (listener,) = settings.all_listeners
+    assert (listener.host, listener.port) == ("127.0.0.1", 0)
+    assert listener.advertised == ("example.org", 9092)
 
 
 def test_a_toml_file_may_quote_names_or_nest_them(tmp_path: Path) -> None:
@@ -141,6 +143,19 @@ def test_a_mistake_ends_with_status_2_and_its_name(
     printed = capsys.readouterr()
     assert said in printed.err
     assert printed.out == ""
+
+
+def test_the_ready_line_names_all_listeners(tmp_path: Path) -> None:
+    flags = ("--listen", "OUT://127.0.0.1:0,IN://127.0.0.1:0", "--data-dir", str(tmp_path))
+    protocols = "listener.security.protocol.map=OUT:PLAINTEXT,IN:PLAINTEXT"
+    with broker_process(*flags, "--set", protocols) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        pattern = r"moldau broker 0 ready on OUT://127\.0\.0\.1:(\d+),IN://127\.0\.0\.1:(\d+)\n"
+        found = re.fullmatch(pattern, ready)
+        assert found, ready
+        for port in found.groups():
+            socket.create_connection(("127.0.0.1", int(port))).close()
 
 
 def test_the_ready_line_is_all_of_stdout_and_sigterm_ends_it_cleanly(tmp_path: Path) -> None:

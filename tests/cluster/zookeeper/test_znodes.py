@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
+from moldau.cluster.state.topics import BrokerInfo, Endpoint, PartitionState, Topic
 from moldau.cluster.zookeeper import znodes
 from moldau.cluster.zookeeper.znodes import DamagedNode, Holder, Notice
 
@@ -100,6 +100,35 @@ def test_old_and_new_brokers_read_each_others_partitions() -> None:
     assert msgspec.json.decode(msgspec.json.encode(new), type=PartitionState) == new
     old_info = {"id": 1, "host": "h", "port": 9, "rack": None, "folder_id": "f", "stopping": False}
     assert not znodes.decode_broker("/b", 1, json.dumps(old_info).encode(), 8).keeps_elr
+
+
+class OldBrokerInfo(msgspec.Struct, frozen=True):
+    """A broker as those knew it that had one listener."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    epoch: int = -1
+    folder_id: str = ""
+    stopping: bool = False
+    keeps_elr: bool = False
+
+
+def test_old_and_new_brokers_read_each_others_registrations() -> None:
+    endpoints = (Endpoint("OUTSIDE", "o", 1), Endpoint("INSIDE", "i", 2))
+    new = BrokerInfo(1, "i", 2, "rack", 8, "f", keeps_elr=True, endpoints=endpoints)
+    written = znodes.encode_broker(new)
+    assert znodes.decode_broker("/b", 1, written, 8) == new
+    assert new.endpoint("OUTSIDE") == endpoints[0]
+    assert new.endpoint("PLAINTEXT") is None
+    # The old one reaches the new one by the listener for brokers.
+    old = msgspec.json.decode(written, type=OldBrokerInfo)
+    assert old == OldBrokerInfo(1, "i", 2, "rack", -1, "f", keeps_elr=True)
+    read = znodes.decode_broker("/b", 1, msgspec.json.encode(old), 8)
+    assert read == BrokerInfo(1, "i", 2, "rack", 8, "f", keeps_elr=True)
+    assert read.endpoint("PLAINTEXT") == Endpoint("PLAINTEXT", "i", 2)
+    assert read.endpoint("INSIDE") is None
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,12 @@ from moldau.broker.membership.losses import Losses
 from moldau.cluster.decisions.elections import departed
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.liveness import dead_among
-from moldau.cluster.state.topics import BrokerInfo
+from moldau.cluster.state.topics import BrokerInfo, Endpoint
 from moldau.cluster.store import Conflict, MetadataStore
 from moldau.log.store.last_life import LastLife
 
 if TYPE_CHECKING:
+    from moldau.broker.net.listener import Listener
     from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.broker")
@@ -129,12 +130,25 @@ class Membership:
 
     def _info(self) -> BrokerInfo:
         broker, settings = self._broker, self._broker.settings
-        host, port = settings.advertise or (broker.host, broker.port)
+        endpoints = tuple(self._endpoint(each) for each in broker.listeners)
+        (inter_broker,) = (
+            each for each in endpoints if each.listener == settings.inter_broker_listener
+        )
+        return BrokerInfo(
+            broker.id,
+            inter_broker.host,
+            inter_broker.port,
+            settings.broker_rack or None,
+            folder_id=self._identity.folder_id if self.is_clustered else "",
+            keeps_elr=True,
+            endpoints=endpoints,
+        )
+
+    def _endpoint(self, listener: Listener) -> Endpoint:
+        host, port = listener.advertised or (listener.host, listener.port)
         if self.is_clustered and host in _WILDCARDS:
-            host = _address_towards(settings.zookeeper_connect)
-        folder_id = self._identity.folder_id if self.is_clustered else ""
-        rack = settings.broker_rack or None
-        return BrokerInfo(broker.id, host, port, rack, -1, folder_id, keeps_elr=True)
+            host = _address_towards(self._broker.settings.zookeeper_connect)
+        return Endpoint(listener.name, host, port)
 
     def _fence(self, fenced: bool) -> None:
         if fenced:

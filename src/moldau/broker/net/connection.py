@@ -46,8 +46,6 @@ _MOST_RESPONSES = 4096
 _MOST_HELD = 4 << 20
 # Of bytes that are in the log already, one in so many is counted.
 _WRITTEN_COUNTS = 4
-# The name of the one listener.
-_LISTENER = "PLAINTEXT"
 # Why a connection is not read from, as bits.
 _BACKED_UP = 1
 _AWAITS_TURN = 2
@@ -72,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._enter = broker.entrance.handle
         self.exit = broker.exit
         self._listener = listener
-        self.context = Context(_LISTENER, "", 0, "?", 0)
+        self.context = Context(listener.name, "", 0, "?", 0)
         self._loop = broker.loop
         self._lease = broker.store.lease
         self._stalls = broker.stalls
@@ -110,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         local = transport.get_extra_info("sockname")
         client = transport.get_extra_info("peername") or ("?", 0)
-        self.context = Context(_LISTENER, *local[:2], *client[:2])
+        self.context = Context(self._listener.name, *local[:2], *client[:2])
         send_unpaced_at_home(transport)
         if not self._broker.register(self):
             self.close("there are as many connections as max.connections or the system allow")
@@ -199,8 +197,8 @@ class Connection(asyncio.BufferedProtocol):
         self.finish()
 
     def endpoints(self) -> list[Endpoint]:
-        """The addresses of all brokers, for an answer that names a leader."""
-        return self._broker.endpoints()
+        """Where this client reaches the brokers, for an answer that names a leader."""
+        return self._broker.endpoints(self.context.listener)
 
     def _settle(self) -> None:
         responses = self._responses

@@ -1,11 +1,11 @@
-"""Listeners: the addresses where clients reach a broker."""
+"""Listeners: the addresses where clients reach a broker, each under a name of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from moldau.broker.net.output import OutputForm
 
@@ -13,34 +13,62 @@ from moldau.broker.net.output import OutputForm
 _BACKLOG = 1024
 
 
+class CannotListen(OSError):
+    """An address that cannot be taken; `errno` says why."""
+
+    def __init__(self, host: str, port: int, reason: OSError) -> None:
+        super().__init__(reason.errno, f"cannot listen on {host}:{port}: {reason}")
+        self.host = host
+        self.port = port
+
+
 class Listener:
     """One address, taken with `bind`, and open from `serve` to `close`. Event loop only.
 
     Between the two, whoever connects waits. Port 0 takes a free one, which `port` is after `bind`.
+    Clients are told the `advertised` address; if there is none, the one that they reached.
     Connections that come in here send by the form of `output`.
     """
 
-    def __init__(self, host: str, port: int, output: OutputForm) -> None:
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        advertised: tuple[str, int] | None,
+        output: OutputForm,
+    ) -> None:
+        self.name = name
         self.host = host
         self.port = port
+        self.advertised = advertised
         self.output = output
         self._server: asyncio.Server | None = None
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, with an IPv6 host in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def is_bound(self) -> bool:
+        return self._server is not None
 
     async def bind(
         self, loop: asyncio.AbstractEventLoop, connect: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         """Take the address; `connect` makes the protocol of each connection."""
-        self._server = await loop.create_server(
-            connect, self.host, self.port, backlog=_BACKLOG, start_serving=False
-        )
+        try:
+            self._server = await loop.create_server(
+                connect, self.host, self.port, backlog=_BACKLOG, start_serving=False
+            )
+        except OSError as reason:
+            raise CannotListen(self.host, self.port, reason) from reason
         for each in self._server.sockets:
             with socket.socket(fileno=os.dup(each.fileno())) as own:
                 own.listen(_BACKLOG)
         self.port = self._server.sockets[0].getsockname()[1]
-
-    @property
-    def is_bound(self) -> bool:
-        return self._server is not None
 
     async def serve(self) -> None:
         """Take the connections that wait, and all that come."""
@@ -51,3 +79,11 @@ class Listener:
         """Take no further connection."""
         if self._server is not None:
             self._server.close()
+            self._server = None
+
+
+def in_words(listeners: Sequence[Listener]) -> str:
+    """The addresses of listeners: HOST:PORT where there is only one, else with their names."""
+    if len(listeners) == 1:
+        return listeners[0].address
+    return ",".join(f"{each.name}://{each.address}" for each in listeners)

@@ -68,7 +68,7 @@ def run_broker(flags: Flags) -> int:
         print(f"error: {problem}", file=sys.stderr)
         return EXIT_FAILED
     except OSError as problem:
-        print(f"error: {_in_words(problem, settings)}", file=sys.stderr)
+        print(f"error: {_in_words(problem)}", file=sys.stderr)
         return EXIT_FAILED
     return 0
 
@@ -140,17 +140,21 @@ def _flatten(table: Mapping[str, Any], path: str, prefix: str = "") -> list[tupl
     return found
 
 
-def _in_words(problem: OSError, settings: BrokerSettings) -> str:
+def _in_words(problem: OSError) -> str:
     import errno
 
-    host, port = settings.listen
-    if problem.errno == errno.EADDRINUSE:
-        return (
-            f"{host}:{port} is taken by another process\n"
-            "  try: stop that one, or choose another with --listen HOST:PORT (port 0: any free one)"
-        )
-    if problem.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is not an address of this machine\n  try: --listen 0.0.0.0:{port}"
+    from moldau.broker.net.listener import CannotListen
+
+    if isinstance(problem, CannotListen):
+        host, port = problem.host, problem.port
+        if problem.errno == errno.EADDRINUSE:
+            return (
+                f"{host}:{port} is taken by another process\n"
+                "  try: stop that one, or choose another with --listen HOST:PORT"
+                " (port 0: any free one)"
+            )
+        if problem.errno == errno.EADDRNOTAVAIL:
+            return f"{host} is not an address of this machine\n  try: --listen 0.0.0.0:{port}"
     if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{problem}\n  try: another folder with --data-dir"
     return str(problem)

@@ -48,8 +48,25 @@ def collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
+# The listener of a broker that does not say what its listeners are called.
+PLAINTEXT = "PLAINTEXT"
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where a broker is reached by one of its listeners."""
+
+    listener: str
+    host: str
+    port: int
+    protocol: str = PLAINTEXT
+
+
 class BrokerInfo(msgspec.Struct, frozen=True):
-    """A broker and where its clients reach it.
+    """A broker and where it is reached: by other brokers at `host` and `port`, by clients at the
+    endpoint of the listener that they came in by.
+
+    Brokers that know of no `endpoints` have one listener, for both, and tell clients to use `host`
+    and `port` of all others.
 
     `epoch` is another with each registration, so that an earlier life of the broker can be told
     from this one; `folder_id` is the identity of its data folder, another after a lost disk. One
@@ -65,6 +82,16 @@ class BrokerInfo(msgspec.Struct, frozen=True):
     folder_id: str = ""
     stopping: bool = False
     keeps_elr: bool = False
+    endpoints: tuple[Endpoint, ...] = ()
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Where clients of this listener reach the broker; None if it has no such listener."""
+        for each in self.endpoints:
+            if each.listener == listener:
+                return each
+        if not self.endpoints and listener == PLAINTEXT:
+            return Endpoint(PLAINTEXT, self.host, self.port)
+        return None
 
 
 class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):

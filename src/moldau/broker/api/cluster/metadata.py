@@ -41,6 +41,8 @@ _MOST_CACHED_BYTES = 16 << 20
 _ENTRY_BYTES = 512
 # By one request, since creating holds up everybody else; the client asks again for the others.
 _MOST_CREATED = 1000
+# Before that, clients did not know the error for a leader without their listener.
+_FIRST_WITH_LISTENERS = 6
 # Before that, requests had room for ids, but answers none for topics without a name.
 _FIRST_BY_ID = 12
 
@@ -157,10 +159,13 @@ def _refuse_ids(request: Request) -> Answer:
 def _describe(broker: Broker, request: Request, refused: dict[str, ClusterError]) -> dict[str, Any]:
     body = request.body
     operations = getattr(body, "include_topic_authorized_operations", False)
+    leaders = _Leaders(broker, request)
     if _wants_all(request):
-        topics = [_topic(broker, topic, operations) for topic in broker.state.topics.values()]
+        topics = [_topic(leaders, topic, operations) for topic in broker.state.topics.values()]
     else:
-        found = [_wanted_topic(broker, wanted, operations, refused) for wanted in body.topics]
+        found = [
+            _wanted_topic(broker, leaders, wanted, operations, refused) for wanted in body.topics
+        ]
         # However often, and by name or by id, a topic is answered once.
         topics = list({(each["name"], each.get("topic_id")): each for each in found}.values())
     answer: dict[str, Any] = {
@@ -174,19 +179,38 @@ def _describe(broker: Broker, request: Request, refused: dict[str, ClusterError]
     return answer
 
 
+class _Leaders:
+    """Which brokers the client can reach, and what it is told of a leader that it cannot."""
+
+    def __init__(self, broker: Broker, request: Request) -> None:
+        self.reachable = broker.reachable(request.context.listener)
+        self._registered = broker.state.brokers
+        self._names_listeners = request.version >= _FIRST_WITH_LISTENERS
+
+    def error(self, leader: int) -> Error:
+        """Say why a leader cannot be reached."""
+        if leader in self._registered and self._names_listeners:
+            return Error.LISTENER_NOT_FOUND
+        return Error.LEADER_NOT_AVAILABLE
+
+
 def _wanted_topic(
-    broker: Broker, wanted: Any, operations: bool, refused: dict[str, ClusterError]
+    broker: Broker,
+    leaders: _Leaders,
+    wanted: Any,
+    operations: bool,
+    refused: dict[str, ClusterError],
 ) -> dict[str, Any]:
     name, topic_id = wanted.name, getattr(wanted, "topic_id", None)
     if topic_id is not None and topic_id != _NO_ID:
         found = broker.state.topics_by_id.get(topic_id)
         if found is None:
             return {"error_code": Error.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
-        return _topic(broker, found, operations)
+        return _topic(leaders, found, operations)
     name = name or ""
     found = broker.state.topics.get(name)
     if found is not None:
-        return _topic(broker, found, operations)
+        return _topic(leaders, found, operations)
     if name in refused:
         code = refused[name].error
     else:
@@ -199,13 +223,13 @@ def _wanted_topic(
     return answer
 
 
-def _topic(broker: Broker, topic: Topic, operations: bool) -> dict[str, Any]:
+def _topic(leaders: _Leaders, topic: Topic, operations: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": topic.is_internal,
         "partitions": [
-            _partition(broker, index, state) for index, state in enumerate(topic.partitions)
+            _partition(leaders, index, state) for index, state in enumerate(topic.partitions)
         ],
     }
     if operations:
@@ -213,15 +237,15 @@ def _topic(broker: Broker, topic: Topic, operations: bool) -> dict[str, Any]:
     return answer
 
 
-def _partition(broker: Broker, index: int, state: PartitionState) -> dict[str, Any]:
-    brokers = broker.state.brokers
-    is_led = state.leader in brokers
+def _partition(leaders: _Leaders, index: int, state: PartitionState) -> dict[str, Any]:
+    reachable = leaders.reachable
+    is_led = state.leader in reachable
     return {
-        "error_code": Error.NONE if is_led else Error.LEADER_NOT_AVAILABLE,
+        "error_code": Error.NONE if is_led else leaders.error(state.leader),
         "partition_index": index,
         "leader_id": state.leader if is_led else NO_LEADER,
         "leader_epoch": state.leader_epoch,
         "replica_nodes": state.replicas,
         "isr_nodes": state.isr,
-        "offline_replicas": [each for each in state.replicas if each not in brokers],
+        "offline_replicas": [each for each in state.replicas if each not in reachable],
     }

@@ -130,6 +130,7 @@ class FetchResponse(LongPoll):
         least = min(request.min_bytes, room)
         # Only who says where it stands is sent to, and served by, a replica nearby.
         is_near = bool(request.rack_id) and is_rack_aware(broker.settings.replica_selector_class)
+        listener = self.connection.context.listener if is_near else ""
         total = 0
         urgent = False
         topics: Fetched = []
@@ -145,7 +146,9 @@ class FetchResponse(LongPoll):
                 partition = broker.partitions.get((topic, wanted.partition))
                 if partition is None or not (partition.is_leader or is_near):
                     answer = _refuse(broker, key, wanted, partition)
-                elif is_near and (sent_on := _send_on(broker, partition, wanted, request)):
+                elif is_near and (
+                    sent_on := _send_on(broker, partition, wanted, request, listener)
+                ):
                     answer = sent_on
                 else:
                     answer = _read_partition(partition, wanted, request, room - total, total == 0)
@@ -165,7 +168,7 @@ class FetchResponse(LongPoll):
         for _, partitions in topics:
             for answer in partitions:
                 if answer.leader is not None:
-                    endpoints = self._broker.endpoints()
+                    endpoints = self.connection.endpoints()
         session = self._session
         if session is not None:
             topics = session.news(topics)
@@ -294,7 +297,11 @@ def _read_partition(
 
 
 def _send_on(
-    broker: Broker, partition: Partition, wanted: FetchPartition, request: FetchRequest
+    broker: Broker,
+    partition: Partition,
+    wanted: FetchPartition,
+    request: FetchRequest,
+    listener: str,
 ) -> FetchedPartition | None:
     """Name the replica that a consumer should read from; None where it is to be served here."""
     if not partition.is_leader:
@@ -305,7 +312,7 @@ def _send_on(
     if epoch >= 0 and partition.check_epoch(epoch):
         return None
     preferred = select_replica(
-        partition, broker.state, request.rack_id, wanted.fetch_offset, broker.id
+        partition, broker.state, request.rack_id, listener, wanted.fetch_offset, broker.id
     )
     if preferred is None:
         return None

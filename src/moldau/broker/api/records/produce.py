@@ -315,8 +315,8 @@ def _refuse(
     if partition is not None:
         result.error = Error.NOT_LEADER_OR_FOLLOWER
         result.leader = (partition.leader, partition.leader_epoch)
-        response.endpoints = broker.endpoints()
+        response.endpoints = response.connection.endpoints()
         return
     result.error, result.leader = absent(broker, key, result.index)
     if result.leader is not None:
-        response.endpoints = broker.endpoints()
+        response.endpoints = response.connection.endpoints()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.cluster.metadata import TOPIC_OPERATIONS
@@ -44,6 +44,7 @@ def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
     first_partition = cursor.partition_index if cursor is not None else 0
     names = sorted(name for name in asked or broker.state.topics if name >= first_topic)
     left = max(1, min(body.response_partition_limit, MAX_PARTITIONS))
+    reachable = broker.reachable(request.context.listener)
     topics: list[dict[str, Any]] = []
     for name in names:
         if left == 0:
@@ -55,7 +56,7 @@ def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
         first = first_partition if name == first_topic else 0
         last = min(len(topic.partitions), first + left)
         partitions = [
-            _described(broker, index, topic.partitions[index]) for index in range(first, last)
+            _described(reachable, index, topic.partitions[index]) for index in range(first, last)
         ]
         topics.append(
             {
@@ -93,15 +94,14 @@ def _refused(name: str, error: Error) -> dict[str, Any]:
     }
 
 
-def _described(broker: Broker, index: int, state: PartitionState) -> dict[str, Any]:
-    alive = broker.state.brokers
+def _described(reachable: Collection[int], index: int, state: PartitionState) -> dict[str, Any]:
     return {
         "partition_index": index,
-        "leader_id": state.leader if state.leader in alive else NO_LEADER,
+        "leader_id": state.leader if state.leader in reachable else NO_LEADER,
         "leader_epoch": state.leader_epoch,
         "replica_nodes": state.replicas,
         "isr_nodes": state.isr,
         "eligible_leader_replicas": state.elr,
         "last_known_elr": state.last_known_elr,
-        "offline_replicas": [each for each in state.replicas if each not in alive],
+        "offline_replicas": [each for each in state.replicas if each not in reachable],
     }

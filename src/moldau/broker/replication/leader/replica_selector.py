@@ -1,6 +1,6 @@
 """The replica selector: which replica a consumer should read from (KIP-392).
 
-That is one in its own rack, if it is in sync.
+That is one in its own rack, if it is in sync and has the listener that the consumer came in by.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_rack_aware(name: str) -> bool:
 
 
 def select_replica(
-    partition: Partition, state: ClusterState, rack: str, offset: int, me: int
+    partition: Partition, state: ClusterState, rack: str, listener: str, offset: int, me: int
 ) -> int | None:
     """The follower to read `offset` from; None if the leader is as good as any."""
     in_sync = partition.in_sync
@@ -41,6 +41,8 @@ def select_replica(
     for replica in in_sync.isr:
         follower, info = in_sync.followers.get(replica), state.brokers.get(replica)
         if follower is None or info is None or info.rack != rack:
+            continue
+        if info.endpoint(listener) is None:
             continue
         if not follower.log_start <= offset <= follower.log_end:
             continue

@@ -1,0 +1,145 @@
+"""The settings of listeners: under which names, and at which addresses, a broker is reached.
+
+Kafka's syntax, `NAME://HOST:PORT,...`; HOST:PORT alone is short for a listener called PLAINTEXT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moldau.settings import InvalidSetting, setting
+
+PLAINTEXT = "PLAINTEXT"
+_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_WILDCARDS = ("", "0.0.0.0", "::")
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerAddress:
+    """One listener: its name, where it listens, and the address that clients are told, if any."""
+
+    name: str
+    host: str
+    port: int
+    advertised: Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """The settings of a broker that say how it is reached."""
+
+    listeners: str = setting(
+        "listeners",
+        "127.0.0.1:9092",
+        "The addresses to listen on, NAME://HOST:PORT,..., or one HOST:PORT; port 0: a free one.",
+    )
+    advertised_listeners: str = setting(
+        "advertised.listeners",
+        "",
+        "The addresses that clients are told, by listener, in the same form. A listener that has"
+        " none names itself by the address that the client reached.",
+    )
+    listener_security_protocol_map: str = setting(
+        "listener.security.protocol.map",
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "What each listener speaks, NAME:PROTOCOL,...; only PLAINTEXT is supported.",
+    )
+    inter_broker_listener_name: str = setting(
+        "inter.broker.listener.name",
+        "",
+        "The listener that other brokers use. Empty: the one called PLAINTEXT, else the first.",
+    )
+    socket_sendfile_enable: bool = setting(
+        "socket.sendfile.enable",
+        True,
+        "Whether the kernel sends records from their files; if not, the broker copies them.",
+    )
+
+    @property
+    def all_listeners(self) -> tuple[ListenerAddress, ...]:
+        return parse_listeners(
+            self.listeners, self.advertised_listeners, self.listener_security_protocol_map
+        )
+
+    @property
+    def inter_broker_listener(self) -> str:
+        return parse_inter_broker_name(self.inter_broker_listener_name, self.all_listeners)
+
+
+def parse_listeners(
+    listeners: str, advertised_listeners: str, protocol_map: str
+) -> tuple[ListenerAddress, ...]:
+    """The listeners that these texts mean, in their order; InvalidSetting for what cannot be."""
+    addresses = _parse("listeners", listeners)
+    advertised = _parse("advertised.listeners", advertised_listeners)
+    protocols = _parse_protocols(protocol_map)
+    if not addresses:
+        raise InvalidSetting("listeners", listeners, "a broker needs at least one")
+    for name in addresses:
+        protocol = protocols.get(name)
+        if protocol is None:
+            reason = f"add {name}:PLAINTEXT to listener.security.protocol.map, which lacks {name}"
+            raise InvalidSetting("listeners", listeners, reason)
+        if protocol != PLAINTEXT:
+            reason = f"only PLAINTEXT listeners are supported, and {name} is {protocol}"
+            raise InvalidSetting("listeners", listeners, reason)
+    for name, (host, _) in advertised.items():
+        if name not in addresses:
+            reason = f"there is no listener {name}, only {', '.join(addresses)}"
+            raise InvalidSetting("advertised.listeners", advertised_listeners, reason)
+        if host in _WILDCARDS:
+            reason = f"nobody can connect to '{host}'; name an address of this machine"
+            raise InvalidSetting("advertised.listeners", advertised_listeners, reason)
+    return tuple(
+        ListenerAddress(name, host, port, advertised.get(name))
+        for name, (host, port) in addresses.items()
+    )
+
+
+def parse_inter_broker_name(name: str, listeners: tuple[ListenerAddress, ...]) -> str:
+    """The listener for other brokers: the one named, else PLAINTEXT, else the first."""
+    names = [each.name for each in listeners]
+    if not name:
+        return PLAINTEXT if PLAINTEXT in names else names[0]
+    if name.upper() not in names:
+        reason = f"there is no such listener, only {', '.join(names)}"
+        raise InvalidSetting("inter.broker.listener.name", name, reason)
+    return name.upper()
+
+
+def _parse(key: str, text: str) -> dict[str, Address]:
+    found: dict[str, Address] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        scheme, separator, rest = item.rpartition("://")
+        name = scheme.upper() if separator else PLAINTEXT
+        if not name:
+            raise InvalidSetting(key, text, "expected NAME://HOST:PORT, and the name is empty")
+        if name in found:
+            raise InvalidSetting(key, text, f"two listeners are called {name}")
+        found[name] = parse_address(key, rest)
+    return found
+
+
+def parse_address(key: str, text: str) -> Address:
+    """HOST:PORT, with an IPv6 host in brackets."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or not port.isascii() or int(port) > 65535:
+        raise InvalidSetting(key, text, "expected HOST:PORT, for example 127.0.0.1:9092")
+    return host.strip("[]"), int(port)
+
+
+def _parse_protocols(text: str) -> dict[str, str]:
+    key = "listener.security.protocol.map"
+    found: dict[str, str] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, colon, protocol = (part.strip().upper() for part in item.partition(":"))
+        if not colon or not name:
+            raise InvalidSetting(key, text, "expected NAME:PROTOCOL,...")
+        if protocol not in _PROTOCOLS:
+            raise InvalidSetting(key, text, f"{protocol} is none of {', '.join(_PROTOCOLS)}")
+        if name in found:
+            raise InvalidSetting(key, text, f"{name} is named twice")
+        found[name] = protocol
+    return found
