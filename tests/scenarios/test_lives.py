@@ -15,7 +15,6 @@ import pytest
 from moldau.broker.membership import membership
 from moldau.broker.server import Broker
 from moldau.broker.settings import BrokerSettings
-from moldau.cluster.state.topics import BrokerInfo
 from moldau.cluster.store import StoreError
 from moldau.testing import Ensemble
 from tests.cluster.zookeeper.clusters import Member, until
@@ -53,8 +52,8 @@ class Story:
         shutil.copytree(self.folder, copy)
         store = open_store(copy)
         store.abandon()
-        assert (store.last_life.marker is not None) == stops
-        return store.last_life.lost_nothing(await self.number())
+        assert (store.life.last.marker is not None) == stops
+        return store.life.last.lost_nothing(await self.number())
 
     async def number(self) -> int:
         """The number of the broker's registration, as the cluster knows it."""
@@ -99,7 +98,7 @@ def test_starts_that_end_after_the_arrival_cost_nothing(
                 shutil.move(killed, story.folder)
             assert await story.is_believed(stops=stops)
 
-            async def fail(brokers: Iterable[BrokerInfo]) -> set[int]:
+            async def fail(peers: object, brokers: Iterable[int]) -> set[int]:
                 # Killed here: the marker is gone by now.
                 assert await story.is_believed(stops=False)
                 raise StoreError("the connection does not last")
@@ -134,9 +133,9 @@ def test_a_kill_at_any_time_of_a_start_or_a_return_costs_nothing(
                 patch.setattr(membership.Membership, "enter", lambda self: look(enter, self))
                 patch.setattr(membership.Membership, "register", lambda self: look(register, self))
                 await broker.start()
-                before = broker.logs.broker_epoch
+                before = broker.logs.life.epoch
                 await broker.store.expel(broker.state.brokers[1])
-                await until(lambda: broker.logs.broker_epoch > before and len(seen) == 8)
+                await until(lambda: broker.logs.life.epoch > before and len(seen) == 8)
             assert seen == [True] * 8
             await broker.stop()
             assert await story.is_believed(stops=True)

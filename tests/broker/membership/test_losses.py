@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 def live(folder: Path, *, stops: bool) -> None:
     """A life in which seven records are written."""
     store = open_store(folder)
-    store.begin_life(REGISTRATION)
+    store.life.begin(REGISTRATION, store.logs.values())
     log = store.logs.get(("t", 0)) or make_log(store)
     put(log, batch_of(3), batch_of(4))
     store.checkpoint()
@@ -72,7 +72,7 @@ def test_what_is_missing_from_a_log_is_noticed_however_its_broker_ended(
 
 def test_a_log_that_was_not_there_is_not_missing(folder: Path) -> None:
     store = open_store(folder)
-    store.begin_life(REGISTRATION)
+    store.life.begin(REGISTRATION, store.logs.values())
     store.abandon()
     assert found(folder) == Held(Loss.NONE, 0), "the topic was created when the broker had ended"
 
@@ -110,7 +110,7 @@ def test_a_folder_of_a_broker_that_kept_no_record_is_believed_after_a_clean_stop
 
 def test_a_topic_created_anew_is_not_missed_for_the_one_that_was_deleted(folder: Path) -> None:
     store = open_store(folder)
-    store.begin_life(REGISTRATION)
+    store.life.begin(REGISTRATION, store.logs.values())
     put(make_log(store), batch_of(7))
     store.checkpoint()
     store.delete("t", 0)

@@ -23,7 +23,7 @@ def known(folder: Path) -> KnownEnds | None:
 
 def opened(folder: Path, registration: int = 7) -> LogStore:
     store = open_store(folder, LogConfig(segment_bytes=1000))
-    store.begin_life(registration)
+    store.life.begin(registration, store.logs.values())
     return store
 
 
@@ -43,7 +43,7 @@ def test_every_write_and_every_cut_is_written_down_at_once(tmp_path: Path) -> No
         assert (found.boot_id, found.registrations) == (ends.boot_id(), (7, 7))
         seen.append(found.end_of(TOPIC_ID, 0))
     assert seen == [3, 103, 3, 9]
-    store.registered(31, 8)
+    store.life.registered(31, 8)
     found = known(tmp_path)
     assert found is not None
     assert found.registrations == (8, 8)
@@ -114,22 +114,22 @@ def test_whether_the_next_registration_took_place_need_not_be_known(tmp_path: Pa
         return [last.lost_nothing(number) for number in registrations]
 
     store = opened(tmp_path)
-    store.expect_registration(7)
+    store.life.expect_registration(7)
     assert is_believed(6, 7, 8, 9) == [False, True, True, False]
-    store.registered(31, 8)
+    store.life.registered(31, 8)
     assert is_believed(7, 8, 9) == [False, True, False]
     store.close()
     # Starts that get no further than their arrival, of which the cluster knows or not.
     for number, after in ((8, [True, True, False, False]), (9, [False, True, True, False])):
         store = open_store(tmp_path)
-        store.expect_registration(number)
+        store.life.expect_registration(number)
         # It is tried again if there was no answer.
-        store.expect_registration(number)
+        store.life.expect_registration(number)
         store.leave_as_found()
         assert is_believed(8, 9, 10, 11) == after
     # What is a copy does not become believable by a start.
     store = open_store(tmp_path)
-    store.expect_registration(12)
+    store.life.expect_registration(12)
     store.leave_as_found()
     assert is_believed(9, 10, 12, 13) == [True, True, False, False]
 
@@ -138,10 +138,10 @@ def test_a_clean_stop_of_a_version_without_a_record_outweighs_an_earlier_record(
     tmp_path: Path,
 ) -> None:
     store = opened(tmp_path)
-    store.registered(31, 8)
+    store.life.registered(31, 8)
     put(make_log(store), batch_of(3))
     store.close()
-    assert open_store(tmp_path).last_life.ends is not None
+    assert open_store(tmp_path).life.last.ends is not None
     (tmp_path / ".lock").unlink()
     opened(tmp_path, 9).abandon()
     (tmp_path / ".lock").unlink()
@@ -151,11 +151,11 @@ def test_a_clean_stop_of_a_version_without_a_record_outweighs_an_earlier_record(
     put(store.logs["t", 0], batch_of(2))
     store.close()
     store = open_store(tmp_path)
-    assert store.last_life.lost_nothing(11)
-    assert store.last_life.end_of("t", TOPIC_ID, 0) == store.logs["t", 0].log_end == 2
+    assert store.life.last.lost_nothing(11)
+    assert store.life.last.end_of("t", TOPIC_ID, 0) == store.logs["t", 0].log_end == 2
     store.abandon()
     # A crash of such a version is none of that record's.
-    assert not open_store(tmp_path).last_life.lost_nothing(11)
+    assert not open_store(tmp_path).life.last.lost_nothing(11)
 
 
 def test_after_a_clean_stop_a_changed_log_is_looked_through(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_after_a_clean_stop_a_changed_log_is_looked_through(tmp_path: Path) -> N
     store = open_store(tmp_path)
     assert store.was_clean
     assert store.logs["t", 0].log_end == 3, "not what the recovery points say"
-    assert store.last_life.lost_nothing(7)
-    assert store.last_life.end_of("t", TOPIC_ID, 0) == 7
+    assert store.life.last.lost_nothing(7)
+    assert store.life.last.end_of("t", TOPIC_ID, 0) == 7
     store.abandon()
 
 
@@ -183,7 +183,7 @@ def test_what_is_not_known_of_the_last_life_counts_as_lost(
 ) -> None:
     store = opened(tmp_path)
     store.abandon()
-    last = open_store(tmp_path).last_life
+    last = open_store(tmp_path).life.last
     assert last.lost_nothing(7), "only the process has ended"
     assert not last.lost_nothing(8), "another life came after it"
     monkeypatch.setattr(ends, "_BOOT_ID", str(tmp_path / "none"))
@@ -191,7 +191,7 @@ def test_what_is_not_known_of_the_last_life_counts_as_lost(
     assert not last.lost_nothing(7), "perhaps the machine was started anew"
     (tmp_path / FILE_NAME).unlink()
     (tmp_path / ".lock").unlink()
-    assert not open_store(tmp_path).last_life.lost_nothing(7)
+    assert not open_store(tmp_path).life.last.lost_nothing(7)
 
 
 def test_a_start_that_leads_nowhere_leaves_the_same_signs(tmp_path: Path) -> None:
@@ -225,4 +225,4 @@ def test_without_room_for_it_there_is_no_record(
     put(store.logs["t", 0], batch_of(3))
     assert known(tmp_path) is None
     store.abandon()
-    assert not open_store(tmp_path).last_life.lost_nothing(7)
+    assert not open_store(tmp_path).life.last.lost_nothing(7)

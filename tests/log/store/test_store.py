@@ -13,9 +13,10 @@ from moldau.log.config import LogConfig
 from moldau.log.durability import prepare_flush
 from moldau.log.errors import FolderInUse, StorageError
 from moldau.log.files import disk
-from moldau.log.files.checkpoint import RECOVERY_POINTS, read_offsets
+from moldau.log.files.checkpoint import read_offsets
 from moldau.log.files.open_files import LOG_FLAGS, FilePool, OpenFile
 from moldau.log.retention import delete_records_before
+from moldau.log.store.checkpoints import RECOVERY_POINTS
 from moldau.log.store.store import LogStore
 from tests.log.making import NOW, TOPIC_ID, batch_of, content, make_log, offsets_of, open_store, put
 

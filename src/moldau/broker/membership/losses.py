@@ -47,7 +47,7 @@ class Losses:
         is_same_life: bool = False,
     ) -> None:
         self._logs = logs
-        self._last_life = logs.last_life
+        self._last_life = logs.life.last
         self.is_wiped = is_wiped
         self._is_same_life = is_same_life
         self.is_sure = is_same_life or self._last_life.lost_nothing(registration)

@@ -77,8 +77,8 @@ class Membership:
             self._identity.claim(self.store.state.cluster_id)
         self.store.on_fence(self._fence)
         self.store.on_new_session(self._rejoin)
-        self.store.on_registering(self._broker.logs.expect_registration)
-        self.store.on_registration(self._broker.logs.registered)
+        self.store.on_registering(self._broker.logs.life.expect_registration)
+        self.store.on_registration(self._broker.logs.life.registered)
 
     async def enter(self) -> None:
         """Gives up what an earlier life led, and what it lost; nothing to do for a broker alone.
@@ -88,7 +88,7 @@ class Membership:
         """
         broker = self._broker
         if not self.is_clustered:
-            broker.logs.last_life = LastLife()
+            broker.logs.life.last = LastLife()
             self.has_entered = True
             return
         losses = self._losses()
@@ -108,7 +108,7 @@ class Membership:
             raise Conflict("the cluster's state changes faster than this broker can enter it")
         if not self.has_entered:
             losses.tell()
-            broker.logs.begin_life(self.store.registration)
+            broker.logs.life.begin(self.store.registration, broker.logs.logs.values())
             self.has_entered = True
 
     def _losses(self) -> Losses:

@@ -10,9 +10,6 @@ from moldau.log.files.disk import read_small, replace_file, sync_folder
 from moldau.topic_partition import TopicPartition
 
 VERSION = 0
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-LOG_STARTS = "log-start-offset-checkpoint"
-HIGH_WATERMARKS = "replication-offset-checkpoint"
 
 
 def encode_entries(entries: Iterable[str]) -> bytes:
