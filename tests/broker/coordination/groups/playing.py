@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from moldau.broker.coordination.groups.classic.group import ClassicGroup, State
+from moldau.broker.coordination.groups.classic.generations import State
+from moldau.broker.coordination.groups.classic.group import ClassicGroup
 from moldau.broker.coordination.groups.classic.messages import (
     Departure,
     Join,
     Joined,
-    StoreMetadata,
     Sync,
     Synced,
 )
 from moldau.broker.coordination.groups.classic.report import Rebalanced
+from moldau.broker.coordination.groups.classic.store import StoreMetadata
 from moldau.broker.coordination.groups.group import Answer, Effect
 from moldau.wire.errors import Error
 

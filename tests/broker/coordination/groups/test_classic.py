@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from moldau.broker.coordination.deadlines import NEVER
-from moldau.broker.coordination.groups.classic.group import NEW_MEMBER_TIMEOUT_MS, State
-from moldau.broker.coordination.groups.classic.messages import Departure, JoinedMember, Purpose
+from moldau.broker.coordination.groups.classic.generations import NEW_MEMBER_TIMEOUT_MS, State
+from moldau.broker.coordination.groups.classic.messages import Departure, JoinedMember
+from moldau.broker.coordination.groups.classic.store import Purpose
 from moldau.broker.coordination.groups.records import GroupMetadata, MemberMetadata
 from moldau.wire.errors import Error
 from tests.broker.coordination.groups.playing import RANGE, REBALANCE_MS, SESSION_MS, Table
@@ -77,7 +78,7 @@ def test_an_id_that_nobody_joins_with_holds_a_rebalance_up_no_longer_than_a_sess
     assert not again.is_answered
     table.pass_time(SESSION_MS)
     assert again.joined.generation == 2
-    assert table.group.pending == {}
+    assert not table.group.pending
 
 
 def test_a_member_that_sends_no_heartbeats_is_out_after_its_session_timeout() -> None:
@@ -407,7 +408,7 @@ def test_ids_that_nobody_joins_with_do_not_pile_up() -> None:
     assert table.join("c-10005", old=False).joined.error is Error.NONE
     assert table.join("c-1", old=False).joined.error is Error.UNKNOWN_MEMBER_ID
     table.pass_time(45_000)
-    assert table.group.pending == {}
+    assert not table.group.pending
 
 
 def test_an_initial_delay_gathers_the_members_of_a_group_that_starts_up() -> None:

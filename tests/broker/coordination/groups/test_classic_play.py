@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from moldau.broker.coordination.deadlines import NEVER
-from moldau.broker.coordination.groups.classic.group import State
+from moldau.broker.coordination.groups.classic.generations import State
 from moldau.broker.coordination.groups.classic.messages import Departure
 from moldau.wire.errors import Error
 from tests.broker.coordination.groups.playing import Table, Ticket

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, handles
 from moldau.broker.api.rights import Right, on_groups
-from moldau.broker.coordination.groups.classic.group import ClassicGroup, State
+from moldau.broker.coordination.groups.classic.generations import State
+from moldau.broker.coordination.groups.classic.group import ClassicGroup
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation, Resource
 from moldau.wire.apis import Api

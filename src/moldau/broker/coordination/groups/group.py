@@ -52,9 +52,13 @@ class Group(Protocol):
     """One group. A call takes `now`, in milliseconds of a clock that only goes forward, and returns
     the effects that the caller has to see to, in order."""
 
-    id: str
-    # When `expire` wants to be called next.
-    due_at: int
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def due_at(self) -> int:
+        """When `expire` wants to be called next."""
+        ...
 
     @property
     def kind(self) -> str:

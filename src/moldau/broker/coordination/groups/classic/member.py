@@ -1,11 +1,11 @@
-"""A member of a group."""
+"""Members of a classic group."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from moldau.broker.coordination.groups.classic.messages import Protocols
+from moldau.broker.coordination.groups.classic.messages import Join, Protocols
 from moldau.broker.coordination.groups.records import MemberMetadata
 
 
@@ -29,6 +29,19 @@ class Member:
     is_new: bool = False
 
     @classmethod
+    def new(cls, member_id: str, request: Join) -> Member:
+        return cls(
+            member_id,
+            request.instance_id,
+            request.client_id,
+            request.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocols,
+            is_new=True,
+        )
+
+    @classmethod
     def stored(cls, metadata: MemberMetadata, protocol: str | None) -> Member:
         """The member that was written down, with the one protocol that is known of it."""
         return cls(
@@ -41,6 +54,11 @@ class Member:
             ((protocol or "", metadata.subscription),),
             metadata.assignment,
         )
+
+    def heard(self, now: int) -> None:
+        """It lives; a new member cannot have sent this and keeps its longer deadline."""
+        if not self.is_new:
+            self.expires_at = now + self.session_timeout_ms
 
     def metadata(self, protocol: str | None) -> bytes:
         """What the member says under the protocol that the group chose."""

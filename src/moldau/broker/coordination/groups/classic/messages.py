@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
-from moldau.broker.coordination.groups.group import Store
-from moldau.broker.coordination.groups.records import GroupMetadata, group_key, group_value
-from moldau.broker.coordination.records import KeyValue
 from moldau.wire.errors import Error
 
 # The assignors that a member can use, in the order of its preference, each with what it says there.
@@ -82,41 +78,3 @@ class Synced:
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""
-
-
-class Purpose(Enum):
-    """Why a group's metadata is written."""
-
-    ASSIGNMENT = "the leader's assignment begins a generation"
-    REPLACEMENT = "a static member came back under another member id"
-    EMPTY = "the last member is gone"
-
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """A static member's old self, to go back to if the new one cannot be stored."""
-
-    old_id: str
-    new_id: str
-    protocols: Protocols
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    was_leader: bool
-    can_skip_assignment: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StoreMetadata(Store):
-    """The group as it is to be from here on must be written down."""
-
-    purpose: Purpose
-    metadata: GroupMetadata
-    replacement: Replacement | None = None
-
-    @property
-    def leaves_empty(self) -> bool:
-        return self.purpose is Purpose.EMPTY
-
-    def records(self, group_id: str, now_ms: int) -> list[KeyValue]:
-        value = group_value(self.metadata._replace(state_timestamp=now_ms))
-        return [(group_key(group_id), value)]

@@ -1,0 +1,36 @@
+"""Stores: what a classic group wants written down, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from moldau.broker.coordination.groups.classic.static import Replacement
+from moldau.broker.coordination.groups.group import Store
+from moldau.broker.coordination.groups.records import GroupMetadata, group_key, group_value
+from moldau.broker.coordination.records import KeyValue
+
+
+class Purpose(Enum):
+    """Why a group's metadata is written."""
+
+    ASSIGNMENT = "the leader's assignment begins a generation"
+    REPLACEMENT = "a static member came back under another member id"
+    EMPTY = "the last member is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMetadata(Store):
+    """The group as it is to be from here on must be written down."""
+
+    purpose: Purpose
+    metadata: GroupMetadata
+    replacement: Replacement | None = None
+
+    @property
+    def leaves_empty(self) -> bool:
+        return self.purpose is Purpose.EMPTY
+
+    def records(self, group_id: str, now_ms: int) -> list[KeyValue]:
+        value = group_value(self.metadata._replace(state_timestamp=now_ms))
+        return [(group_key(group_id), value)]
