@@ -474,7 +474,7 @@ def test_who_always_has_a_long_poll_waiting_is_read_on(
     moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits counts for as long as it waits, so requests of the past do not add up."""
-    monkeypatch.setattr("moldau.broker.net.connection._MOST_HELD", 1000)
+    monkeypatch.setattr("moldau.broker.net.responses._MOST_HELD", 1000)
     topics = ["a", "b"]
     for topic in topics:
         moldau_broker.create_topic(topic)

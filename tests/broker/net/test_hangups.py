@@ -13,7 +13,9 @@ from tests.broker.wire_client import Client, inside
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [each.getMessage() for each in caplog.records if each.name == "moldau.broker"]
+    """What was told of hang-ups; a busy machine may have the broker tell of stalls, too."""
+    told = [each.getMessage() for each in caplog.records if each.name == "moldau.broker"]
+    return [line for line in told if line.startswith(("closing ", "closed "))]
 
 
 def test_bad_frames_that_are_alike_are_told_once_and_then_counted(

@@ -298,6 +298,10 @@ def test_a_deleted_topic_is_forgotten_by_both_sides(tell: Tell) -> None:
     tell(story)
 
 
+def is_paused(cluster: Brokers) -> bool:
+    return any(each._reading.blocked for each in cluster[0].connections)
+
+
 def test_a_writer_is_read_from_no_further_while_the_replicas_cannot_keep_up(tell: Tell) -> None:
     async def story(cluster: Brokers) -> None:
         await cluster.create("t")
@@ -305,10 +309,14 @@ def test_a_writer_is_read_from_no_further_while_the_replicas_cannot_keep_up(tell
         value = "x" * 900_000
         await cluster.connection(0)
         writes = [asyncio.ensure_future(cluster.write(0, "t", value, acks=-1)) for _ in range(30)]
-        await until(lambda: any(each._blocked for each in cluster[0].connections), "a pause")
+        await until(
+            lambda: any(each._reading.blocked for each in cluster[0].connections), "a pause"
+        )
         assert 16 <= cluster.ends("t", 0)[0] < 30
         cluster.hear(1)
         assert sorted(await asyncio.gather(*writes)) == list(range(30))
-        await until(lambda: not any(each._blocked for each in cluster[0].connections), "its end")
+        await until(
+            lambda: not any(each._reading.blocked for each in cluster[0].connections), "its end"
+        )
 
     tell(story)

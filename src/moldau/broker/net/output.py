@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from moldau.broker.net.page_cache import is_warm, warm
@@ -33,7 +33,10 @@ class Output(ABC):
     end the connection.
     """
 
-    __slots__ = ("_closed", "_drained", "_failed", "_loop", "_queue", "_trusted", "_waiting")
+    __slots__ = (
+        "_closed", "_drained", "_failed", "_loop", "_queue", "_trusted", "backed_up", "put",
+        "put_all",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -45,24 +48,18 @@ class Output(ABC):
         self._drained = drained
         self._failed = failed
         self._queue: deque[Any] = deque()
-        # Whether `_resume` will be called.
-        self._waiting = False
+        # Queue a part, or all of several; nothing leaves before `flush`.
+        self.put: Callable[[bytes | bytearray | Slice], None] = self._queue.append
+        self.put_all: Callable[[Iterable[Any]], None] = self._queue.extend
+        # Whether the peer has yet to take what it was sent. Then `_resume` will be called.
+        self.backed_up = False
         self._closed = False
         # Whether the slice at the front has been read by a thread.
         self._trusted = False
 
-    @property
-    def backed_up(self) -> bool:
-        """Whether the peer has yet to take what it was sent."""
-        return self._waiting
-
-    def put(self, part: bytes | bytearray | Slice) -> None:
-        """Queue a part; nothing leaves before `flush`."""
-        self._queue.append(part)
-
     def flush(self) -> None:
         """Send as much as the peer takes, and go on by itself when it takes more."""
-        if self._waiting or self._closed or not self._queue:
+        if self.backed_up or self._closed or not self._queue:
             return
         try:
             done = self._send_all()
@@ -70,7 +67,7 @@ class Output(ABC):
             self._fail(reason)
             return
         if not done and not self._closed:
-            self._waiting = True
+            self.backed_up = True
 
     def close(self) -> None:
         """Drop what is queued."""
@@ -122,7 +119,7 @@ class Output(ABC):
                 continue
             file, position, size = head
             if not self._trusted and not is_warm(file.fd, position, size):
-                self._waiting = True
+                self.backed_up = True
                 self._loop.run_in_executor(None, warm, head).add_done_callback(self._warmed)
                 return False
             if not self._send_slice(head):
@@ -144,9 +141,9 @@ class Output(ABC):
     def _resume(self) -> None:
         if self._closed:
             return
-        self._waiting = False
+        self.backed_up = False
         self.flush()
-        if not self._waiting and not self._closed:
+        if not self.backed_up and not self._closed:
             self._drained()
 
     def _fail(self, reason: OSError) -> None:

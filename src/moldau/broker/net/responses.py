@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.net.request import Request
 
 if TYPE_CHECKING:
     from moldau.broker.net.connection import Connection
+    from moldau.broker.net.output import Output
+
+# Answers that may be under way before no further request of the connection is read, and the bytes
+# that they may take, with the requests that they belong to.
+_MOST = 4096
+_MOST_HELD = 4 << 20
+# Of bytes that are in the log already, one in so many is counted.
+_WRITTEN_COUNTS = 4
 
 
 class Response:
@@ -46,3 +55,95 @@ class LongPoll(Response):
     def complete(self) -> None:
         """Gives the answer now, with what there is."""
         raise NotImplementedError
+
+
+class Responses:
+    """The order of one connection's answers, and the bytes that they take. Event loop only.
+
+    `held` counts the bytes of requests and answers that wait, `unsent` those among them that the
+    output has been given. When there are too many, `on_full` is called; `is_full` says so.
+    """
+
+    __slots__ = ("_on_full", "_output", "_queue", "held", "unsent")
+
+    def __init__(self, output: Output, on_full: Callable[[], None]) -> None:
+        self._output = output
+        self._on_full = on_full
+        self._queue: deque[Response] = deque()
+        self.held = 0
+        self.unsent = 0
+
+    def __bool__(self) -> bool:
+        """Whether any answer has not been given to the output."""
+        return bool(self._queue)
+
+    @property
+    def is_full(self) -> bool:
+        return self.held > _MOST_HELD or self.are_many
+
+    @property
+    def are_many(self) -> bool:
+        return len(self._queue) >= _MOST
+
+    @property
+    def any_known(self) -> bool:
+        """Whether an answer is known that waits for those before it."""
+        return any(response.parts is not None for response in self._queue)
+
+    def reserve(self, response: Response, held: int = 0) -> None:
+        """Take the next place in the order of answers; `held` bytes are kept until it is given."""
+        response.held = held
+        self.held += held
+        self._queue.append(response)
+        if self.held > _MOST_HELD or len(self._queue) >= _MOST:
+            self._on_full()
+
+    def hold(self, response: Response, held: int) -> None:
+        """Count bytes of an answer that has to wait after all.
+
+        A writer whose replicas cannot keep up is read from no further: otherwise it would put the
+        leader ever further ahead of them. What it wrote takes no memory, so it may be more.
+        """
+        held //= _WRITTEN_COUNTS
+        response.held += held
+        self.held += held
+        if self.held > _MOST_HELD:
+            self._on_full()
+
+    def answer(self, response: Response, frame: bytes) -> None:
+        """Give the answer to the request at hand, which has no place yet."""
+        size = len(frame)
+        if self._queue:
+            response.parts = [frame]
+            self.reserve(response, size)
+            return
+        self.held += size
+        self.unsent += size
+        self._output.put(frame)
+        if self.held > _MOST_HELD:
+            self._on_full()
+
+    def settle(self) -> None:
+        """Give the output what is known and has nothing unknown before it."""
+        queue = self._queue
+        put = self._output.put_all
+        while queue and (parts := queue[0].parts) is not None:
+            self.held -= queue.popleft().held
+            put(parts)
+
+    def count_sent(self) -> None:
+        """Take note that the output has nothing left."""
+        self.held -= self.unsent
+        self.unsent = 0
+
+    def release_long_polls(self) -> None:
+        """Answer what is only waiting for news."""
+        for response in list(self._queue):
+            if isinstance(response, LongPoll) and response.parts is None:
+                response.complete()
+
+    def abandon(self) -> None:
+        """Let go of everything: the connection is gone."""
+        queue, self._queue = self._queue, deque()
+        for response in queue:
+            response.abandon()

@@ -43,7 +43,7 @@ class SocketOutput(Output):
         """Do nothing, for the same reason."""
 
     def _let_go(self) -> None:
-        if self._waiting:
+        if self.backed_up:
             self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
 

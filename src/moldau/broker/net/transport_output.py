@@ -42,8 +42,8 @@ class TransportOutput(Output):
 
     def pause_writing(self) -> None:
         self._paused = True
-        if not self._waiting:
-            self._waiting = self._awaits_room = True
+        if not self.backed_up:
+            self.backed_up = self._awaits_room = True
 
     def resume_writing(self) -> None:
         self._paused = False

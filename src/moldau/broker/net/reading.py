@@ -1,0 +1,46 @@
+"""Back-pressure: whether a connection is read from, and the reasons why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+# The reasons, as bits.
+BACKED_UP = 1
+AWAITS_TURN = 2
+AWAITS_MEMORY = 4
+AWAITS_WORK_ASIDE = 8
+ENDED = 16
+
+
+class Reading:
+    """What keeps one connection from being read from: `blocked`, 0 if nothing does.
+
+    While there is a reason, nothing more is received, and nothing of what has been received is
+    handled. Once it has ended it is blocked for good. Event loop only.
+    """
+
+    __slots__ = ("_go_on", "_transport", "blocked")
+
+    def __init__(self, transport: Any, go_on: Callable[[], None]) -> None:
+        self._transport = transport
+        self._go_on = go_on
+        self.blocked = 0
+
+    def block(self, why: int) -> None:
+        """Stop, until `unblock` has been called for every reason."""
+        if not self.blocked:
+            self._transport.pause_reading()
+        self.blocked |= why
+
+    def unblock(self, why: int) -> None:
+        """Go on with what has been received, and read on, unless there is another reason not to."""
+        self.blocked &= ~why
+        if not self.blocked:
+            self._go_on()
+        if not self.blocked:
+            self._transport.resume_reading()
+
+    def end(self) -> None:
+        """Stop for good. The transport reads on, if only to see that the client has gone."""
+        self.blocked |= ENDED
