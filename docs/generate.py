@@ -41,7 +41,7 @@ PURPOSES: dict[str, tuple[int, ...]] = {
     "streams groups (KIP-1071)": (88, 89),
     "client metrics (KIP-714)": (71, 72),
     "KRaft: a cluster here meets in ZooKeeper": (
-        *(52, 53, 54, 56, 57, 58, 59, 62, 63, 64, 67, 70, 73, 80, 81, 82),
+        *(52, 53, 54, 56, 57, 59, 62, 63, 64, 67, 70, 73, 80, 81, 82),
     ),
 }
 
@@ -102,14 +102,14 @@ def apis() -> str:
         ("key", "API", "versions"),
         (
             (str(key), spelled(Api(key).name), f"{first}-{last}")
-            for key, (first, last) in sorted(served_versions().items())
+            for key, (first, last) in sorted(served_versions(to_brokers=True).items())
         ),
     )
 
 
 def missing_apis() -> str:
     registry.load()
-    missing = api_key_map.keys() - served_versions().keys()
+    missing = api_key_map.keys() - served_versions(to_brokers=True).keys()
     unnamed = missing.difference(*PURPOSES.values())
     if unnamed:
         raise ValueError(f"PURPOSES has no row for the requests {sorted(unnamed)}")

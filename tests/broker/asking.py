@@ -33,6 +33,7 @@ class Asker:
         address = broker if isinstance(broker, tuple) else (broker.host, broker.port)
         self._socket = socket.create_connection(address, timeout=20)
         self._ids = itertools.count(1)
+        self.client_id = "test"
 
     def __enter__(self) -> Self:
         return self
@@ -49,7 +50,7 @@ class Asker:
             version = VERSIONS[api].last
         correlation_id = next(self._ids)
         body = encode_request(api, version, values)
-        self._socket.sendall(request_frame(api, version, correlation_id, "test", body))
+        self._socket.sendall(request_frame(api, version, correlation_id, self.client_id, body))
         (size,) = _SIZE.unpack(self._read(4))
         frame = self._read(size)
         assert _SIZE.unpack_from(frame)[0] == correlation_id

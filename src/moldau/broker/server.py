@@ -101,7 +101,14 @@ class Broker:
         self._tasks: set[asyncio.Task[None]] = set()
         output = SocketOutput if settings.socket_sendfile_enable else TransportOutput
         self.listeners = [
-            Listener(each.name, each.host, each.port, each.advertised, output)
+            Listener(
+                each.name,
+                each.host,
+                each.port,
+                each.advertised,
+                output,
+                is_inter_broker=each.name == settings.inter_broker_listener,
+            )
             for each in settings.all_listeners
         ]
 

@@ -124,6 +124,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
         else:
             self._fail(f"no answer in {limit:g} s")
 
+    def speaks(self, api: Api) -> bool:
+        """Whether the broker has announced an API in a version that we know."""
+        return self._dialogue.speaks(api)
+
     async def ask(self, api: Api, values: Values, at_most: int | None = None) -> Any:
         """One question and its answer, as kio's object."""
         asked, frame = self._dialogue.ask(api, values, at_most)

@@ -75,6 +75,11 @@ class Dialogue:
         }
         return True
 
+    def speaks(self, api: Api) -> bool:
+        """Whether there is a version that both sides speak."""
+        ours, (low, high) = VERSIONS[api], self._versions.get(api, (0, -1))
+        return max(ours.first, low) <= min(ours.last, high)
+
     def version_of(self, api: Api, at_most: int | None = None) -> int:
         """The newest version that both sides speak; UnsupportedByBroker if there is none."""
         ours = VERSIONS[api]

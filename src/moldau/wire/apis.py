@@ -45,6 +45,7 @@ class Api(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_QUORUM = 55
+    ENVELOPE = 58
     DESCRIBE_CLUSTER = 60
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
@@ -97,6 +98,7 @@ VERSIONS: dict[Api, Versions] = {
     Api.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0, 0),
     Api.OFFSET_DELETE: Versions(0, 0, 1),
     Api.DESCRIBE_QUORUM: Versions(0, 2, 0),
+    Api.ENVELOPE: Versions(0, 0, 0),
     Api.DESCRIBE_CLUSTER: Versions(0, 2, 0),
     Api.LIST_CONFIG_RESOURCES: Versions(0, 1, 0),
     Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),

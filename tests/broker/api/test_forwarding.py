@@ -9,17 +9,13 @@ from typing import Any
 import pytest
 
 from moldau.broker.api import forwarding
-from moldau.broker.net.context import Context
-from moldau.broker.net.request import FORWARDED_BY, Request
 from moldau.cluster.state.changes import AnyChange, ControllerElected
 from moldau.testing import Broker, Ensemble
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.errors import Error
-from moldau.wire.messages import encode_request
 from tests.broker.asking import Asker, fresh_name, versions
 
 WITHIN_S = 20.0
-NOWHERE = Context("PLAINTEXT", "", 0, "", 0)
 TOPIC, BROKER = 2, 4
 
 
@@ -305,28 +301,6 @@ def publish(broker: Broker, change: AnyChange) -> None:
         store._tree.publish([change])
 
     broker._call(on_the_loop())
-
-
-def test_what_was_passed_on_already_is_not_passed_on_again(other: Broker) -> None:
-    api, version = Api.CREATE_PARTITIONS, 3
-
-    async def pass_on() -> object:
-        body = encode_request(api, version, {"topics": [], "timeout": 1000})
-        request = Request(api, version, 1, f"{FORWARDED_BY}2", NOWHERE, raw=body)
-        assert request.forwarded_by == 2
-        return await other._server.forwarding.relay(  # type: ignore[union-attr]
-            request, lambda *_: b"handled", lambda *_: b"refused"
-        )
-
-    assert other._call(pass_on()) == forwarding.NOT_HERE
-
-
-@pytest.mark.parametrize(
-    "client_id",
-    ["", FORWARDED_BY, f"{FORWARDED_BY}x", f" {FORWARDED_BY}1", FORWARDED_BY + "9" * 9000],
-)
-def test_other_clients_are_not_taken_for_brokers(client_id: str) -> None:
-    assert Request(Api.METADATA, 0, 1, client_id, NOWHERE).forwarded_by is None
 
 
 def test_when_the_controller_stops_requests_find_the_next_one(brokers: list[Broker]) -> None:

@@ -1,35 +1,41 @@
-"""Requests that only the controller can answer, on their way there.
+"""Forwarding: requests that only the controller can answer, on their way there.
 
-A client may ask any broker. One that is not the controller passes the request on as it came, over a
-connection that it keeps, and the answer back. When the controller goes meanwhile, the request is
-put to the next one.
+A client may ask any broker. One that is not the controller passes the request on as it came, in an
+envelope that says who asked and from where (see `moldau.broker.api.cluster.envelope`), and the
+answer back. When the controller goes meanwhile, the request is put to the next one. A broker that
+is not the controller passes on no request that was passed on: its own view may be older than the
+other broker's, and the request could go in circles.
 
-The broker that passes a request on names itself as the client. A broker that gets such a request
-without being the controller answers with nothing, since its own view may be older than the asker's
-and the request could go in circles.
+Brokers of an earlier version know no envelopes. They pass requests on without, under a client id
+that says so and has their own broker id, and take them so. That name is believed of none but them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import ipaddress
 import logging
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api.registry import Answer, Handler, Refusal
-from moldau.broker.net.request import FORWARDED_BY, Request
+from moldau.broker.net.context import Context
+from moldau.broker.net.request import Request
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.decisions.topics import Outcome
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.changes import AnyChange, BrokerJoined, ControllerElected, TopicCreated
 from moldau.cluster.state.topics import BrokerInfo
-from moldau.peer.errors import PeerError
+from moldau.peer.errors import PeerError, name_of
 from moldau.peer.peers import Purpose
-from moldau.wire.apis import VERSIONS, Api
+from moldau.wire.apis import VERSIONS, Api, is_flexible
 from moldau.wire.errors import Error
+from moldau.wire.headers import request_frame
 from moldau.wire.messages import decode_response, encode_request
 from moldau.wire.primitives import MalformedRequest
+from moldau.wire.principal import encode_principal
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
@@ -43,7 +49,11 @@ PAUSE_S = 0.1
 # How long a topic that the controller has created may take to be known here.
 KNOWN_WITHIN_S = 5.0
 
+# What a broker of an earlier version calls itself when it passes on a request, before its id, and
+# how it is answered by who is not the controller.
+FORWARDED_BY = "moldau-forwarded-by-"
 NOT_HERE = b""
+_FORWARDED = re.compile(FORWARDED_BY + r"([0-9]{1,10})")
 
 FORWARDING = Purpose(FORWARDED_BY.removesuffix("-"))
 
@@ -63,10 +73,12 @@ class Forwarding:
 
     async def relay(self, request: Request, handler: Handler, refuse: Refusal) -> Answer:
         """The controller's answer; `handler`'s, if this broker has become the controller."""
-        if request.forwarded_by is not None:
+        if request.is_forwarded:
+            raise ClusterError(Error.NOT_CONTROLLER, "another broker is the controller")
+        if self.was_forwarded(request):
             return NOT_HERE
         try:
-            answer = await self._ask(request.api, request.version, request.raw)
+            answer = await self._ask(request)
         except ClusterError as error:
             logger.warning("%s could not be passed on: %s", Api(request.api).name, error.message)
             return refuse(request, error)
@@ -83,9 +95,12 @@ class Forwarding:
         if not topics:
             return []
         api, version = Api.CREATE_TOPICS, VERSIONS[Api.CREATE_TOPICS].last
-        wanted = {"topics": [_described(topic) for topic in topics]}
+        raw = encode_request(api, version, {"topics": [_described(topic) for topic in topics]})
+        own = Context("", "", 0, "", 0)
         try:
-            body = await self._ask(api, version, encode_request(api, version, wanted))
+            body = await self._ask(
+                Request(api, version, 0, f"broker-{self._broker.id}", own, raw=raw)
+            )
         except ClusterError as error:
             return [error] * len(topics)
         if body is None:
@@ -101,7 +116,19 @@ class Forwarding:
             for t in topics
         ]
 
-    async def _ask(self, api: int, version: int, body: bytes) -> bytes | None:
+    def earlier_forwarder(self, request: Request) -> int | None:
+        """The broker of an earlier version that has passed this request on, if one has."""
+        match = _FORWARDED.fullmatch(request.client_id)
+        if match is None or not request.context.is_inter_broker:
+            return None
+        info = self._state.brokers.get(int(match[1]))
+        return None if info is None or info.knows_envelopes else info.id
+
+    def was_forwarded(self, request: Request) -> bool:
+        """Whether another broker has passed the request on to this one."""
+        return request.is_forwarded or self.earlier_forwarder(request) is not None
+
+    async def _ask(self, request: Request) -> bytes | None:
         """The encoded answer of whoever is the controller; None if this broker is.
 
         A request may be carried out twice if its answer was lost, as in Kafka.
@@ -114,7 +141,7 @@ class Forwarding:
                     controller = self._state.brokers.get(self._state.controller_id)
                     if controller is not None:
                         try:
-                            answer = await self._ask_one(controller, api, version, body)
+                            answer = await self._ask_one(controller, request)
                         except (PeerError, MalformedRequest) as reason:
                             problem = f"the controller, broker {controller.id}: {reason}"
                         else:
@@ -129,11 +156,9 @@ class Forwarding:
             ) from None
         return None
 
-    async def _ask_one(
-        self, controller: BrokerInfo, api: int, version: int, body: bytes
-    ) -> bytes | None:
+    async def _ask_one(self, controller: BrokerInfo, request: Request) -> bytes | None:
         """The answer of this broker; None when it is the controller no more."""
-        asking = asyncio.ensure_future(self._exchange(controller.id, api, version, body))
+        asking = asyncio.ensure_future(self._exchange(controller.id, request))
         try:
             while not asking.done():
                 changed = asyncio.ensure_future(self._changed.wait())
@@ -152,10 +177,32 @@ class Forwarding:
         now = self._state.brokers.get(self._state.controller_id)
         return now is not None and (now.id, now.epoch) == (broker.id, broker.epoch)
 
-    async def _exchange(self, broker: int, api: int, version: int, body: bytes) -> bytes:
+    async def _exchange(self, broker: int, request: Request) -> bytes | None:
+        """The body of a broker's answer; None or nothing if it is not the controller."""
+        api, version = request.api, request.version
         lane = self._broker.peers.lane(broker, FORWARDING, patience_s=lambda: PATIENCE_S)
         connection = await lane.connection()
-        return await connection.relay(api, version, body)
+        if not connection.speaks(Api.ENVELOPE):
+            return await connection.relay(api, version, request.raw)
+        context = request.context
+        values = {
+            "request_data": request_frame(
+                api, version, request.correlation_id, request.client_id, request.raw
+            )[4:],
+            "request_principal": encode_principal(*context.principal),
+            "client_host_address": _address(context.client_host),
+        }
+        answer = await connection.ask(Api.ENVELOPE, values)
+        code = int(answer.error_code)
+        if code == Error.NOT_CONTROLLER:
+            return None
+        if code or answer.response_data is None:
+            # As in Kafka: it says nothing about the request, and the client could do nothing.
+            raise ClusterError(
+                Error.UNKNOWN_SERVER_ERROR,
+                f"The controller, broker {broker}, refused to take the request: {name_of(code)}",
+            )
+        return bytes(answer.response_data[5 if is_flexible(api, version) else 4 :])
 
     async def _until_known(self, names: Sequence[str]) -> None:
         try:
@@ -171,6 +218,14 @@ class Forwarding:
                 changed, self._changed = self._changed, asyncio.Event()
                 changed.set()
                 return
+
+
+def _address(host: str) -> bytes:
+    """The bytes of a client's address; those of nobody's where it has none, as this broker."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return bytes(4)
 
 
 async def _wait(event: asyncio.Event, at_most_s: float) -> None:

@@ -40,7 +40,8 @@ class Declaration:
     """One API: the first and the last version that are served, and what answers it.
 
     A `reader` is given the frame, a `handler` kio's object. `any_version` has requests of other
-    versions answered, too. What `stages` appends leaves them to be written together.
+    versions answered, too. What `stages` appends leaves them to be written together. What is
+    `forwardable` may come in another broker's envelope; what is `inter_broker` is for brokers only.
     """
 
     api: Api
@@ -52,25 +53,40 @@ class Declaration:
     any_version: bool = False
     stages: bool = False
     decode: Decode | None = None
+    forwardable: bool = False
+    inter_broker: bool = False
 
 
 DECLARED: dict[int, Declaration] = {}
 
 
 def handles(
-    api: Api, versions: tuple[int, int], *rights: Right, at_controller: Refusal | None = None
+    api: Api,
+    versions: tuple[int, int],
+    *rights: Right,
+    at_controller: Refusal | None = None,
+    forwardable: bool = False,
+    inter_broker: bool = False,
 ) -> Callable[[_H], _H]:
     """Declares the function that answers an API in these versions, both ends included.
 
     Who asks needs these rights.
 
     With `at_controller` only the controller calls it, and the others pass the request on to there.
-    That function answers the request when it cannot be passed on.
+    That function answers the request when it cannot be passed on. One that passes requests on by
+    itself is `forwardable`.
     """
 
     def declare(handler: _H) -> _H:
         routed = handler if at_controller is None else _routed(handler, at_controller)
-        DECLARED[api] = Declaration(api, *versions, handler=routed, rights=rights)
+        DECLARED[api] = Declaration(
+            api,
+            *versions,
+            handler=routed,
+            rights=rights,
+            forwardable=forwardable or at_controller is not None,
+            inter_broker=inter_broker,
+        )
         return handler
 
     return declare

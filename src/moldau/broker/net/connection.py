@@ -107,7 +107,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         local = transport.get_extra_info("sockname")
         client = transport.get_extra_info("peername") or ("?", 0)
-        self.context = Context(self._listener.name, *local[:2], *client[:2])
+        (host, port, *_), (peer, number, *_) = local, client
+        self.context = Context(
+            self._listener.name,
+            host,
+            port,
+            peer,
+            number,
+            is_inter_broker=self._listener.is_inter_broker,
+        )
         send_unpaced_at_home(transport)
         self._reading = Reading(transport, self._go_on)
         self._responses = Responses(self._output, partial(self._reading.block, BACKED_UP))

@@ -20,6 +20,8 @@ class Context:
     client_host: str
     client_port: int
     principal: Principal = ANONYMOUS
+    # Whether other brokers come in here, who are believed whom they speak for.
+    is_inter_broker: bool = False
 
     @property
     def client(self) -> str:

@@ -27,7 +27,8 @@ class Listener:
 
     Between the two, whoever connects waits. Port 0 takes a free one, which `port` is after `bind`.
     Clients are told the `advertised` address; if there is none, the one that they reached.
-    Connections that come in here send by the form of `output`.
+    Connections that come in here send by the form of `output`. By the one that `is_inter_broker`
+    other brokers come in.
     """
 
     def __init__(
@@ -37,12 +38,15 @@ class Listener:
         port: int,
         advertised: tuple[str, int] | None,
         output: OutputForm,
+        *,
+        is_inter_broker: bool = False,
     ) -> None:
         self.name = name
         self.host = host
         self.port = port
         self.advertised = advertised
         self.output = output
+        self.is_inter_broker = is_inter_broker
         self._server: asyncio.Server | None = None
 
     @property

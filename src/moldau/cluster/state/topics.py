@@ -93,6 +93,11 @@ class BrokerInfo(msgspec.Struct, frozen=True):
             return Endpoint(PLAINTEXT, self.host, self.port)
         return None
 
+    @property
+    def knows_envelopes(self) -> bool:
+        """Whether it passes requests on in envelopes: endpoints came with them in one release."""
+        return bool(self.endpoints)
+
 
 class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Who holds a partition. The first replica is the preferred leader; `isr` is a subset.

@@ -53,7 +53,8 @@ def api_versions(
         return INT16.pack(Error.UNSUPPORTED_VERSION) + count(1, False) + only
     if version >= _FIRST_WITH_NAMES and not _is_named(frame, request.start):
         return INT16.pack(Error.INVALID_REQUEST) + count(0, True) + bytes(5)
-    return _encode(version, knows_elr(broker.state))
+    to_brokers = request.context.is_inter_broker and broker.membership.is_clustered
+    return _encode(version, knows_elr(broker.state), to_brokers)
 
 
 def _is_named(frame: memoryview, position: int) -> bool:
@@ -70,9 +71,9 @@ def _is_named(frame: memoryview, position: int) -> bool:
 
 
 @cache
-def _encode(version: int, keeps_elr: bool) -> bytes:
+def _encode(version: int, keeps_elr: bool, to_brokers: bool) -> bytes:
     compact = version >= _FIRST_WITH_NAMES
-    ranges = served_versions()
+    ranges = served_versions(to_brokers=to_brokers)
     body = INT16.pack(Error.NONE) + count(len(ranges), compact)
     for api, (first, last) in sorted(ranges.items()):
         body += _ENTRY.pack(api, first, last) + (b"\x00" if compact else b"")
@@ -95,9 +96,13 @@ def _features(version: int, keeps_elr: bool) -> bytes:
     return uvarint(len(tags)) + b"".join(encoded)
 
 
-def served_versions() -> dict[int, tuple[int, int]]:
+def served_versions(*, to_brokers: bool = False) -> dict[int, tuple[int, int]]:
     """The APIs that this broker answers, with the first and last version of each."""
-    ranges = {api: (declared.first, declared.last) for api, declared in DECLARED.items()}
+    ranges = {
+        api: (declared.first, declared.last)
+        for api, declared in DECLARED.items()
+        if to_brokers or not declared.inter_broker
+    }
     # KAFKA-18659: librdkafka before 2.11 compresses only for brokers that know Produce v0.
     ranges[Api.PRODUCE] = (0, DECLARED[Api.PRODUCE].last)
     return ranges

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from moldau.log.config import LogConfig
 from moldau.settings import InvalidSetting, Setting, definitions, unknown
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
+from moldau.wire.messages import decode_request, decode_response, encode_request
 from moldau.wire.primitives import TopicKey
 
 if TYPE_CHECKING:
@@ -156,16 +157,55 @@ def _described(entry: ConfigEntry, body: Any) -> dict[str, Any]:
 
 
 def _refuse(request: Request, error: ClusterError) -> Answer:
-    return {
-        "responses": [
-            {"resource_type": each.resource_type, "resource_name": each.resource_name}
-            | _outcome(error)
-            for each in request.body.resources
-        ]
+    return {"responses": [_named(each) | _outcome(error) for each in request.body.resources]}
+
+
+def _named(resource: Any) -> dict[str, Any]:
+    return {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+
+
+async def _at_controller(
+    broker: Broker, request: Request, change_of: Callable[[Any], Change]
+) -> Answer:
+    """The controller's answer, but for the settings of brokers other than the one that was asked.
+
+    Those are refused by whoever was asked: the controller does not know who that was.
+    """
+
+    def alter(broker: Broker, request: Request) -> Awaitable[Answer]:
+        return _alter(broker, request, change_of)
+
+    if broker.controller.is_in_office:
+        return await alter(broker, request)
+    relay = broker.forwarding.relay
+    kept, refused = [], []
+    for resource in request.body.resources:
+        try:
+            if resource.resource_type == ResourceType.BROKER and resource.resource_name:
+                _check_broker_id(broker.id, resource.resource_name)
+        except ClusterError as error:
+            refused.append(_named(resource) | _outcome(error))
+        else:
+            kept.append(resource)
+    if not refused or broker.forwarding.was_forwarded(request):
+        return await relay(request, alter, _refuse)
+    if not kept:
+        return {"responses": refused}
+    api, version = request.api, request.version
+    values = {
+        "resources": [asdict(resource) for resource in kept],
+        "validate_only": request.body.validate_only,
     }
+    raw = encode_request(api, version, values)
+    body = decode_request(api, version, memoryview(raw))
+    answer = await relay(replace(request, raw=raw, body=body), alter, _refuse)
+    if not isinstance(answer, dict):
+        found = decode_response(api, version, memoryview(answer)).responses
+        answer = {"responses": [asdict(each) for each in found]}
+    return {"responses": [*refused, *answer["responses"]]}
 
 
-@handles(Api.ALTER_CONFIGS, (0, 2), *_on_resources(Operation.ALTER_CONFIGS), at_controller=_refuse)
+@handles(Api.ALTER_CONFIGS, (0, 2), *_on_resources(Operation.ALTER_CONFIGS), forwardable=True)
 async def alter_configs(broker: Broker, request: Request) -> Answer:
     """Replaces each resource's settings: what is not mentioned goes back to its default."""
 
@@ -174,14 +214,14 @@ async def alter_configs(broker: Broker, request: Request) -> Answer:
         _check_values(resource, [name for name, value in configs.items() if value is None])
         return lambda current: configs
 
-    return await _alter(broker, request, replacement)
+    return await _at_controller(broker, request, replacement)
 
 
 @handles(
     Api.INCREMENTAL_ALTER_CONFIGS,
     (0, 1),
     *_on_resources(Operation.ALTER_CONFIGS),
-    at_controller=_refuse,
+    forwardable=True,
 )
 async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
     """Changes the settings that are mentioned, and leaves each resource's others alone."""
@@ -197,7 +237,7 @@ async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
             current, edits, known, lambda name: _current_default(broker, known[name])
         )
 
-    return await _alter(broker, request, increment)
+    return await _at_controller(broker, request, increment)
 
 
 def _current_default(broker: Broker, setting: Setting) -> str:
@@ -263,9 +303,7 @@ async def _alter_one(
     if resource.resource_type == ResourceType.TOPIC:
         await broker.controller.alter_topic_configs(name, change, validate_only=validate_only)
     elif resource.resource_type == ResourceType.BROKER:
-        # A broker's own settings are changed at that broker, wherever the controller is.
-        asked = broker.id if request.forwarded_by is None else request.forwarded_by
-        broker_id = _check_broker_id(asked, name) if name else None
+        broker_id = _check_broker_id(_asked(broker, request), name) if name else None
 
         def checked(current: Configs) -> Configs:
             configs = change(current)
@@ -289,17 +327,26 @@ def _check_without_settings(kind: int, name: str, configs: Configs) -> None:
         raise ClusterError(error, f"A {noun} has no settings here: {', '.join(configs)}")
 
 
-def _check_broker_id(expected: int, name: str) -> int:
+def _asked(broker: Broker, request: Request) -> int | None:
+    """The broker that the client asked: a broker's own settings are changed at that broker,
+    wherever the controller is. None where another has seen to that."""
+    if request.is_forwarded:
+        return None
+    earlier = broker.forwarding.earlier_forwarder(request)
+    return broker.id if earlier is None else earlier
+
+
+def _check_broker_id(expected: int | None, name: str) -> int:
     if not name.isascii() or not name.isdigit():
         raise ClusterError(
             Error.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
         )
-    if int(name) != expected:
+    if expected is not None and int(name) != expected:
         raise ClusterError(
             Error.INVALID_REQUEST,
             f"Unexpected broker id, expected {expected}, but received {name}",
         )
-    return expected
+    return int(name)
 
 
 def _check_broker_configs(broker: Broker, broker_id: int | None, configs: Configs) -> None:

@@ -1,0 +1,132 @@
+"""Envelope: a client's request that another broker passes on, with who asked and from where.
+
+What stands in an envelope is believed, so one is taken only on the listener of the brokers, and
+only by the controller. Anybody else who sends one loses the connection, as in Kafka. Errors of the
+envelope itself are in its own answer; what the request inside met is in the answer inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ipaddress
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import rights
+from moldau.broker.api.registry import DECLARED, Answer, handles
+from moldau.broker.api.rights import NotAuthorized, on_cluster
+from moldau.broker.net.context import Context
+from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import Operation
+from moldau.broker.security.principal import Principal
+from moldau.cluster.errors import ClusterError
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+from moldau.wire.headers import CLIENT_ID, read_request_header, response_frame
+from moldau.wire.messages import decode_request, encode_response, is_loaded, load
+from moldau.wire.primitives import MalformedRequest
+from moldau.wire.principal import decode_principal
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+logger = logging.getLogger("moldau.broker")
+
+
+@handles(Api.ENVELOPE, (0, 0), on_cluster(Operation.CLUSTER_ACTION), inter_broker=True)
+def envelope(broker: Broker, request: Request) -> Awaitable[Answer]:
+    """Answer the request inside as if its client had asked here."""
+    if not request.context.is_inter_broker or not broker.membership.is_clustered:
+        raise MalformedRequest("an envelope is taken from brokers only")
+    return _handle(broker, request)
+
+
+async def _handle(broker: Broker, request: Request) -> Answer:
+    try:
+        if not broker.controller.is_in_office:
+            raise ClusterError(Error.NOT_CONTROLLER, "another broker is the controller")
+        inside = _opened(request)
+        return {"error_code": Error.NONE, "response_data": await _answer(broker, inside)}
+    except ClusterError as error:
+        logger.debug("an envelope from %s: %s", request.context.client, error.message)
+        return {"error_code": error.error, "response_data": None}
+    except Exception:
+        # Others have their requests on the same connection.
+        logger.exception("a request that another broker passed on failed")
+        return {"error_code": Error.UNKNOWN_SERVER_ERROR, "response_data": None}
+
+
+def _opened(request: Request) -> Request:
+    """The request inside, with the context of its client."""
+    body, outer = request.body, request.context
+    context = Context(
+        outer.listener,
+        outer.local_host,
+        outer.local_port,
+        _client_host(bytes(body.client_host_address)),
+        0,
+        _principal(body.request_principal),
+    )
+    data = memoryview(bytes(body.request_data))
+    try:
+        api, version, correlation_id, end, start = read_request_header(data)
+    except MalformedRequest as reason:
+        raise ClusterError(Error.UNSUPPORTED_VERSION, str(reason)) from None
+    declared = DECLARED.get(api)
+    if declared is None or not declared.forwardable:
+        raise ClusterError(Error.INVALID_REQUEST, f"API {api} is not one that is passed on")
+    if not declared.first <= version <= declared.last:
+        raise ClusterError(
+            Error.UNSUPPORTED_VERSION, f"{declared.api.name} has no version {version} here"
+        )
+    return Request(
+        api,
+        version,
+        correlation_id,
+        str(data[CLIENT_ID:end], "utf-8", "replace"),
+        context,
+        start,
+        len(data),
+        request.received_at,
+        raw=bytes(data[start:]),
+        is_forwarded=True,
+    )
+
+
+async def _answer(broker: Broker, request: Request) -> bytes:
+    """The header and the body of the answer to the request inside."""
+    api, version = request.api, request.version
+    if not is_loaded(api, version):
+        await asyncio.to_thread(load, api, version)
+    try:
+        request.body = decode_request(api, version, memoryview(request.raw))
+    except MalformedRequest as reason:
+        raise ClusterError(Error.UNSUPPORTED_VERSION, str(reason)) from None
+    declared, authorizer = DECLARED[api], broker.entrance.authorizer
+    try:
+        if authorizer is not None:
+            rights.check(authorizer, request, declared.rights, broker.topic_name)
+    except NotAuthorized as reason:
+        raise ClusterError(Error.CLUSTER_AUTHORIZATION_FAILED, str(reason)) from None
+    assert declared.handler is not None
+    answer = declared.handler(broker, request)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if isinstance(answer, dict):
+        answer = await asyncio.to_thread(encode_response, api, version, answer)
+    return response_frame(api, version, request.correlation_id, answer)[4:]
+
+
+def _principal(data: bytes | None) -> Principal:
+    try:
+        return Principal(*decode_principal(bytes(data or b"")))
+    except MalformedRequest as reason:
+        raise ClusterError(Error.PRINCIPAL_DESERIALIZATION_FAILURE, str(reason)) from None
+
+
+def _client_host(address: bytes) -> str:
+    if len(address) not in (4, 16):
+        raise ClusterError(Error.INVALID_REQUEST, f"{len(address)} bytes are not an address")
+    return str(ipaddress.ip_address(address))
