@@ -33,28 +33,31 @@ class ListenerSettings:
     listeners: str = setting(
         "listeners",
         "127.0.0.1:9092",
-        "The addresses to listen on, NAME://HOST:PORT,..., or one HOST:PORT; port 0: a free one.",
+        "The addresses to listen on, NAME://HOST:PORT,..., or a single HOST:PORT; "
+        "port 0 takes a free one.",
     )
     advertised_listeners: str = setting(
         "advertised.listeners",
         "",
-        "The addresses that clients are told, by listener, in the same form. A listener that has"
-        " none names itself by the address that the client reached.",
+        "The addresses that clients should use, in the same form. On a listener "
+        "without one, each client is told the address that it connected to.",
     )
     listener_security_protocol_map: str = setting(
         "listener.security.protocol.map",
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-        "What each listener speaks, NAME:PROTOCOL,...; only PLAINTEXT is supported.",
+        "The protocol of each listener, NAME:PROTOCOL,...; only PLAINTEXT is supported.",
     )
     inter_broker_listener_name: str = setting(
         "inter.broker.listener.name",
         "",
-        "The listener that other brokers use. Empty: the one called PLAINTEXT, else the first.",
+        "The listener that other brokers use. If empty, the one called PLAINTEXT, or "
+        "else the first.",
     )
     socket_sendfile_enable: bool = setting(
         "socket.sendfile.enable",
         True,
-        "Whether the kernel sends records from their files; if not, the broker copies them.",
+        "Whether the kernel sends records straight from their files. If false, the "
+        "broker copies them.",
     )
 
     @property

@@ -20,28 +20,32 @@ class BrokerSettings(ListenerSettings):
     """
 
     node_id: int = setting(
-        "node.id", 0, "The id of this broker in its cluster.", minimum=0, maximum=INT_MAX
+        "node.id", 0, "This broker's id in its cluster.", minimum=0, maximum=INT_MAX
     )
-    broker_rack: str = setting("broker.rack", "", "The rack that this broker stands in.")
+    broker_rack: str = setting(
+        "broker.rack", "", "This broker's rack. Replicas of a partition are spread over racks."
+    )
     log_dirs: str = setting(
         "log.dirs", "moldau-data", "The data folder: logs, indexes, checkpoints, metadata."
     )
     num_partitions: int = setting(
         "num.partitions",
         1,
-        "How many partitions a topic gets when nobody says.",
+        "The number of partitions of a topic that is created without one.",
         minimum=1,
         maximum=INT_MAX,
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
         1,
-        "How many replicas a topic gets when nobody says.",
+        "The replication factor of a topic that is created without one.",
         minimum=1,
         maximum=32767,
     )
     auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable", True, "Whether a topic comes to be when a client asks for it."
+        "auto.create.topics.enable",
+        True,
+        "Whether a topic is created when a client first asks for it.",
     )
     delete_topic_enable: bool = setting(
         "delete.topic.enable", True, "Whether topics can be deleted."
@@ -49,28 +53,29 @@ class BrokerSettings(ListenerSettings):
     socket_request_max_bytes: int = setting(
         "socket.request.max.bytes",
         100 << 20,
-        "The largest request; a connection that claims more is closed.",
+        "The largest request. A connection that announces a larger one is closed.",
         minimum=1,
         maximum=INT_MAX,
     )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         256 << 20,
-        "The most memory that requests take while they are received, over all connections. Who"
-        " finds none left is read from later; one request of any size always fits.",
+        "The most memory for requests that are being received, over all connections. "
+        "When it is used up, connections are not read from until there is room. A "
+        "single request always fits.",
         minimum=1 << 20,
     )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms",
         600_000,
-        "After how long without a request a connection is closed.",
+        "How long a connection may be idle before it is closed.",
         minimum=1,
         dynamic=True,
     )
     max_connections: int = setting(
         "max.connections",
         INT_MAX,
-        "How many connections may be open at once; further ones are closed.",
+        "The most connections that may be open at once. Further ones are closed.",
         minimum=0,
         maximum=INT_MAX,
         dynamic=True,
@@ -78,8 +83,8 @@ class BrokerSettings(ListenerSettings):
     max_broker_partitions: int = setting(
         "max.broker.partitions",
         200_000,
-        "How many partitions one broker may hold, replicas included; no topic that would take a"
-        " broker beyond is created (KIP-578). The controller's own setting counts.",
+        "The most partitions that one broker may hold, replicas included. A topic "
+        "that would exceed it is refused (KIP-578). The controller's value applies.",
         minimum=1,
         maximum=INT_MAX,
         dynamic=True,
@@ -87,26 +92,28 @@ class BrokerSettings(ListenerSettings):
     fetch_max_bytes: int = setting(
         "fetch.max.bytes",
         55 << 20,
-        "The most that one Fetch answers with, but for a first batch that is larger.",
+        "The most bytes in one Fetch response. A larger first batch is still sent.",
         minimum=1024,
         maximum=INT_MAX,
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         "max.incremental.fetch.session.cache.slots",
         1000,
-        "How many incremental fetch sessions are kept.",
+        "The most incremental fetch sessions to keep.",
         minimum=0,
         maximum=INT_MAX,
     )
     zookeeper_connect: str = setting(
         "zookeeper.connect",
         "",
-        "The ZooKeeper ensemble of the cluster, HOST:PORT,...[/CHROOT]. Empty: a broker alone.",
+        "The ZooKeeper ensemble of the cluster, HOST:PORT,...[/CHROOT]. If empty, "
+        "the broker runs alone.",
     )
     zookeeper_session_timeout_ms: int = setting(
         "zookeeper.session.timeout.ms",
         6_000,
-        "After how long without ZooKeeper a broker counts as gone, and stops leading.",
+        "How long a broker may be out of touch with ZooKeeper before it counts as "
+        "dead and stops leading.",
         minimum=500,
         maximum=INT_MAX,
     )
@@ -120,95 +127,98 @@ class BrokerSettings(ListenerSettings):
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable",
         True,
-        "Whether a stopping broker hands over its leaderships first.",
+        "Whether a broker hands over its partitions before it stops.",
     )
     controlled_shutdown_timeout_ms: int = setting(
         "controlled.shutdown.timeout.ms",
         10_000,
-        "How long a stopping broker waits for others to take over what it leads.",
+        "How long a stopping broker waits for others to take over its partitions.",
         minimum=0,
         maximum=INT_MAX,
     )
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable",
         True,
-        "Whether leadership goes back to the preferred replicas by itself.",
+        "Whether leadership returns to the preferred replicas automatically.",
     )
     leader_imbalance_check_interval_seconds: int = setting(
         "leader.imbalance.check.interval.seconds",
         300,
-        "How often the controller looks whether leadership should go back.",
+        "How often the controller checks whether leadership should return to the "
+        "preferred replicas.",
         minimum=1,
     )
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms",
         30_000,
-        "After how long without having caught up a follower is out of sync.",
+        "How long a follower may lag before it is out of sync.",
         minimum=1,
     )
     replica_fetch_max_bytes: int = setting(
         "replica.fetch.max.bytes",
         1 << 20,
-        "The most that a follower asks for of one partition, but for a first batch that is larger.",
+        "The most bytes of one partition in a follower's Fetch. A larger first batch "
+        "is still sent.",
         minimum=0,
         maximum=INT_MAX,
     )
     replica_fetch_response_max_bytes: int = setting(
         "replica.fetch.response.max.bytes",
         10 << 20,
-        "The most that a follower asks for in one Fetch.",
+        "The most bytes in the response to a follower's Fetch.",
         minimum=0,
         maximum=INT_MAX,
     )
     replica_fetch_wait_max_ms: int = setting(
         "replica.fetch.wait.max.ms",
         500,
-        "How long a follower's Fetch waits for news.",
+        "How long a follower's Fetch waits for new records.",
         minimum=1,
         maximum=INT_MAX,
     )
     replica_fetch_backoff_ms: int = setting(
         "replica.fetch.backoff.ms",
         100,
-        "How long a follower waits before it tries a leader or partition that failed again.",
+        "How long a follower waits before it retries a leader or partition that failed.",
         minimum=0,
         maximum=INT_MAX,
     )
     num_replica_fetchers: int = setting(
         "num.replica.fetchers",
         1,
-        "How many connections a follower fetches with from one leader.",
+        "The number of connections that a follower opens to each leader.",
         minimum=1,
         maximum=64,
     )
     follower_replication_throttled_rate: int = setting(
         "follower.replication.throttled.rate",
         (1 << 63) - 1,
-        "The most bytes a second that this broker copies of partitions that are moving to it.",
+        "The most bytes per second that this broker copies of partitions that are moving to it.",
         minimum=1,
         dynamic=True,
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         "replica.high.watermark.checkpoint.interval.ms",
         5_000,
-        "How often the high watermarks are written down.",
+        "How often high watermarks are saved.",
         minimum=1,
     )
     replica_selector_class: str = setting(
         "replica.selector.class",
         "",
-        "Empty, or RackAwareReplicaSelector: consumers may read from a replica in their rack.",
+        "RackAwareReplicaSelector lets consumers read from a replica in their own "
+        "rack. If empty, they read from the leader.",
     )
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms",
         300_000,
-        "How often segments are looked through for deletion.",
+        "How often to look for segments to delete.",
         minimum=1,
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
         60_000,
-        "How often the recovery points are advanced and written down.",
+        "How often logs are flushed and their recovery points saved.",
         minimum=1,
         maximum=INT_MAX,
     )
@@ -218,28 +228,29 @@ class BrokerSettings(ListenerSettings):
     log_cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms",
         15_000,
-        "How long the cleaner waits when no log wants compaction.",
+        "How long the cleaner waits when no log needs compaction.",
         minimum=0,
         dynamic=True,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",
         128 << 20,
-        "The memory for the keys of one round of compaction; what does not fit waits for the next.",
+        "The memory for the keys of one round of compaction. Keys that do not fit "
+        "wait for the next round.",
         minimum=1024,
         dynamic=True,
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second",
         sys.float_info.max,
-        "The most that the cleaner reads and writes in a second.",
+        "The most bytes per second that the cleaner reads and writes.",
         minimum=1,
         dynamic=True,
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         86_400_000,
-        "How long an idle producer's sequence numbers are remembered.",
+        "How long the sequence numbers of an idle producer are kept.",
         minimum=1,
         maximum=INT_MAX,
         dynamic=True,
@@ -261,21 +272,21 @@ class BrokerSettings(ListenerSettings):
     group_initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",
         0,
-        "How long the first member of an empty group waits for others before it gets to work.",
+        "How long the first member of an empty group waits for others to join.",
         minimum=0,
         maximum=INT_MAX,
     )
     group_max_size: int = setting(
         "group.max.size",
         INT_MAX,
-        "How many members a group may have.",
+        "The most members that a group may have.",
         minimum=1,
         maximum=INT_MAX,
     )
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes",
         4096,
-        "The longest text that may be committed with an offset.",
+        "The most bytes of metadata that may be committed with an offset.",
         minimum=0,
         maximum=32767,
     )
@@ -296,53 +307,53 @@ class BrokerSettings(ListenerSettings):
     offsets_retention_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms",
         600_000,
-        "How often groups are looked through for offsets to expire.",
+        "How often to look for expired offsets.",
         minimum=1,
     )
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions",
         50,
-        "How many partitions __consumer_offsets gets when it is created.",
+        "The number of partitions of __consumer_offsets when it is created.",
         minimum=1,
         maximum=INT_MAX,
     )
     offsets_topic_replication_factor: int = setting(
         "offsets.topic.replication.factor",
         3,
-        "How many replicas __consumer_offsets gets, where there are as many brokers.",
+        "The replication factor of __consumer_offsets; fewer if there are fewer brokers.",
         minimum=1,
         maximum=32767,
     )
     offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes",
         100 << 20,
-        "The size of a segment of __consumer_offsets.",
+        "The segment size of __consumer_offsets.",
         minimum=14,
         maximum=INT_MAX,
     )
     max_open_files: int = setting(
         "max.open.files",
         4096,
-        "How many segment files are held open at once.",
+        "The most segment files that are open at once.",
         minimum=16,
         maximum=INT_MAX,
     )
     log_format: str = setting(
         "log.format",
         "text",
-        "Whether log lines are text for people or JSON objects for programs.",
+        "The form of log lines: text for people, or JSON objects for programs.",
         choices=("text", "json"),
     )
     log_level: str = setting(
         "log.level",
         "INFO",
-        "The least severe log lines that are written.",
+        "The lowest level that is logged.",
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
     )
     shutdown_drain_ms: int = setting(
         "shutdown.drain.ms",
         2_000,
-        "How long a stopping broker waits for answers under way to leave.",
+        "How long a stopping broker waits for its last responses to be sent.",
         minimum=0,
         maximum=INT_MAX,
     )

@@ -79,39 +79,43 @@ def _moldau(
 @app.command()
 def broker(
     data_dir: Annotated[
-        str | None, typer.Option(metavar="D", help="Data folder; ./moldau-data if not given.")
+        str | None, typer.Option(metavar="D", help="Data folder. Default: ./moldau-data.")
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Address to listen on, 127.0.0.1:9092 if not given; port 0 takes a free one.",
+            help="Address to listen on; port 0 takes a free one. Default: 127.0.0.1:9092.",
         ),
     ] = None,
     advertise: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Address that clients are told; else the one that they reached.",
+            help="Address that clients should use. Default: the one that they connected to.",
         ),
     ] = None,
     id: Annotated[
-        str | None, typer.Option(metavar="N", help="This broker's id; 0 if not given.")
+        str | None, typer.Option(metavar="N", help="This broker's id. Default: 0.")
     ] = None,
     zookeeper: Annotated[
         str | None,
         typer.Option(
             metavar="HOSTS",
-            help="ZooKeeper of the cluster to join, HOST:PORT,... (and /CHROOT); else it is alone.",
+            help="ZooKeeper ensemble of the cluster to join, HOST:PORT,... with an optional "
+            "/CHROOT. Without it, the broker runs alone.",
         ),
     ] = None,
     config: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Settings: KEY=VALUE lines, or TOML if it is .toml."),
+        typer.Option(
+            metavar="FILE",
+            help="File of settings: KEY=VALUE lines, or TOML if its name ends in .toml.",
+        ),
     ] = None,
     set: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="One setting; may be repeated."),
+        typer.Option(metavar="KEY=VALUE", help="A setting; may be repeated."),
     ] = None,
 ) -> None:
     """Run a broker in the foreground.

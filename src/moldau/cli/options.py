@@ -29,7 +29,7 @@ Bootstrap = Annotated[
         "--bootstrap",
         envvar=BOOTSTRAP_VARIABLE,
         metavar="HOST:PORT[,...]",
-        help="Brokers to ask first.",
+        help="Brokers to connect to first.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

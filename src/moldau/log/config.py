@@ -29,14 +29,14 @@ class LogConfig:
     cleanup_policy: tuple[str, ...] = setting(
         "cleanup.policy",
         ("delete",),
-        "What happens to old segments: delete them by age and size, compact them by key, or both.",
+        "What to do with old segments: delete them by age and size, compact them by key, or both.",
         choices=("delete", "compact"),
         synonyms=("log.cleanup.policy",),
     )
     retention_ms: int = setting(
         "retention.ms",
         7 * DAY_MS,
-        "How long records are kept before their segment may be deleted; -1 keeps them for ever.",
+        "How long records are kept before their segment may be deleted; -1 means for ever.",
         minimum=-1,
         synonyms=(
             "log.retention.ms",
@@ -47,13 +47,13 @@ class LogConfig:
     retention_bytes: int = setting(
         "retention.bytes",
         -1,
-        "How large a partition may grow before its oldest segments are deleted; -1 is unlimited.",
+        "How large a partition may grow before its oldest segments are deleted; -1 means no limit.",
         synonyms=("log.retention.bytes",),
     )
     segment_bytes: int = setting(
         "segment.bytes",
         1 << 30,
-        "The size at which a segment file is closed and the next one begun.",
+        "The size at which a segment is closed and the next one begins.",
         minimum=14,
         maximum=INT_MAX,
         synonyms=("log.segment.bytes",),
@@ -61,14 +61,15 @@ class LogConfig:
     segment_ms: int = setting(
         "segment.ms",
         7 * DAY_MS,
-        "The age at which a segment is closed even if it is not full, so that it can be deleted.",
+        "The age at which a segment is closed even if it is not full.",
         minimum=1,
         synonyms=("log.roll.ms", ("log.roll.hours", HOUR_MS)),
     )
     segment_jitter_ms: int = setting(
         "segment.jitter.ms",
         0,
-        "The most that is randomly taken off segment.ms, so that segments do not roll at once.",
+        "The largest random amount to subtract from segment.ms, so that segments do "
+        "not all roll at once.",
         minimum=0,
         synonyms=("log.roll.jitter.ms", ("log.roll.jitter.hours", HOUR_MS)),
     )
@@ -83,7 +84,7 @@ class LogConfig:
     index_interval_bytes: int = setting(
         "index.interval.bytes",
         4096,
-        "How many bytes of records lie between two entries of the offset index.",
+        "The bytes of records between two entries of the offset index.",
         minimum=0,
         maximum=INT_MAX,
         synonyms=("log.index.interval.bytes",),
@@ -99,7 +100,7 @@ class LogConfig:
     message_timestamp_type: str = setting(
         "message.timestamp.type",
         "CreateTime",
-        "Whether a record's timestamp is the producer's or the time of the append.",
+        "Whether a record carries the producer's timestamp or the time of the append.",
         choices=("CreateTime", "LogAppendTime"),
         synonyms=("log.message.timestamp.type",),
     )
@@ -120,14 +121,14 @@ class LogConfig:
     compression_type: str = setting(
         "compression.type",
         "producer",
-        "The codec of stored batches; `producer` keeps what the producer chose.",
+        "The codec of stored batches; `producer` keeps the producer's choice.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         synonyms=("compression.type",),
     )
     compression_gzip_level: int = setting(
         "compression.gzip.level",
         -1,
-        "The gzip level where compression.type is gzip.",
+        "The level to compress with if compression.type is gzip.",
         minimum=-1,
         maximum=9,
         synonyms=("compression.gzip.level",),
@@ -135,7 +136,7 @@ class LogConfig:
     compression_lz4_level: int = setting(
         "compression.lz4.level",
         9,
-        "The lz4 level where compression.type is lz4.",
+        "The level to compress with if compression.type is lz4.",
         minimum=1,
         maximum=17,
         synonyms=("compression.lz4.level",),
@@ -143,7 +144,7 @@ class LogConfig:
     compression_zstd_level: int = setting(
         "compression.zstd.level",
         3,
-        "The zstd level where compression.type is zstd.",
+        "The level to compress with if compression.type is zstd.",
         minimum=-131072,
         maximum=22,
         synonyms=("compression.zstd.level",),
@@ -151,7 +152,8 @@ class LogConfig:
     min_insync_replicas: int = setting(
         "min.insync.replicas",
         1,
-        "How many in-sync replicas a write with acks=all needs, and any write to become visible.",
+        "How many replicas must be in sync for a write with acks=all to be accepted, "
+        "and for any write to become visible.",
         minimum=1,
         maximum=INT_MAX,
         synonyms=("min.insync.replicas",),
@@ -159,21 +161,22 @@ class LogConfig:
     flush_messages: int = setting(
         "flush.messages",
         LONG_MAX,
-        "After how many messages the log is forced to disk.",
+        "How many messages may be written before the log is flushed to disk.",
         minimum=1,
         synonyms=("log.flush.interval.messages",),
     )
     flush_ms: int = setting(
         "flush.ms",
         LONG_MAX,
-        "After how long messages are forced to disk.",
+        "How long a message may wait before it is flushed to disk.",
         minimum=0,
         synonyms=("log.flush.interval.ms",),
     )
     file_delete_delay_ms: int = setting(
         "file.delete.delay.ms",
         60_000,
-        "Accepted for compatibility; a deleted segment goes at once, and who reads it reads on.",
+        "Accepted for compatibility; a segment is deleted at once, and consumers "
+        "that are reading it are not disturbed.",
         minimum=0,
         synonyms=("log.segment.delete.delay.ms",),
     )
@@ -187,7 +190,7 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio",
         0.5,
-        "The share of a log that must be uncompacted before it is compacted.",
+        "The share of a log that must be dirty (not yet compacted) before it is compacted.",
         minimum=0,
         maximum=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
@@ -195,14 +198,14 @@ class LogConfig:
     min_compaction_lag_ms: int = setting(
         "min.compaction.lag.ms",
         0,
-        "How long a record stays uncompacted at least.",
+        "The shortest time that a record stays uncompacted.",
         minimum=0,
         synonyms=("log.cleaner.min.compaction.lag.ms",),
     )
     max_compaction_lag_ms: int = setting(
         "max.compaction.lag.ms",
         LONG_MAX,
-        "How long a record stays uncompacted at most.",
+        "The longest time that a record stays uncompacted.",
         minimum=1,
         synonyms=("log.cleaner.max.compaction.lag.ms",),
     )
@@ -215,7 +218,7 @@ class LogConfig:
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable",
         False,
-        "Whether a replica that is not in sync may become leader, at the price of lost records.",
+        "Whether a replica that is not in sync may become leader, which can lose records.",
         synonyms=("unclean.leader.election.enable",),
     )
 

@@ -26,15 +26,18 @@ def complete_names(incomplete: str) -> list[str]:
 
 def bench(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Smaller samples, about a minute; less exact.")
+        bool,
+        typer.Option(
+            "--quick", help="Take smaller samples, which are less exact, for about a minute."
+        ),
     ] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Only this; may be repeated. "
-            "One of startup, throughput, requests, latency, cold, partitions, door, log-size, "
-            "flush, compaction, recovery, groups, client, cluster, failover, decode, spark.",
+            help="Run only this measurement; may be repeated. One of startup, throughput, "
+            "requests, latency, cold, partitions, door, log-size, flush, compaction, "
+            "recovery, groups, client, cluster, failover, decode, spark.",
             autocompletion=complete_names,
         ),
     ] = None,
@@ -44,15 +47,16 @@ def bench(
             metavar="D",
             exists=True,
             file_okay=False,
-            help="Where the data, up to 30 GB, lies until the end; else the temporary folder.",
+            help="Folder for the data, up to 30 GB, which is removed at the end. Default: the "
+            "temporary folder.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure a broker on this machine, with librdkafka in another process.
 
-    Starts brokers of its own and leaves nothing behind. Figures are medians, and mean little on a
-    machine that has other work to do meanwhile.
+    Starts its own brokers and leaves nothing behind. Figures are medians, and mean little on a
+    machine that is busy with other work.
     """
     report = _run(quick, only or [], folder, rows_shown=not as_json)
     if as_json:

@@ -20,7 +20,7 @@ from moldau.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-app = typer.Typer(no_args_is_help=True, help="Describe a cluster and spread its partitions.")
+app = typer.Typer(no_args_is_help=True, help="Describe a cluster and rebalance its partitions.")
 
 THROTTLE = "follower.replication.throttled.rate"
 _POLL_S = 0.3
@@ -29,14 +29,15 @@ _POLL_S = 0.3
 @app.command()
 def describe(
     every_partition: Annotated[
-        bool, typer.Option("--all", help="Every partition, not only those that need attention.")
+        bool,
+        typer.Option("--all", help="Show every partition, not only those that need attention."),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Show the brokers, what each of them leads and holds, and the partitions that lack a replica.
+    """Show the brokers, what each one leads and holds, and the partitions that lack a replica.
 
-    A broker that holds replicas and is not there is shown as away.
+    A broker that holds replicas but is not running is shown as away.
     """
     admin = connect_admin(bootstrap)
     with Reassignments(bootstrap) as reassignments:
@@ -56,17 +57,19 @@ def rebalance(
     throttle: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="BYTES", help="The most that each broker copies in a second; else all."
+            min=1,
+            metavar="BYTES",
+            help="Limit on what each broker copies per second. Default: no limit.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Spread the partitions over all brokers, new ones too, or move them off leaving ones.
+    """Spread the partitions over all brokers, including new ones, or move them off some brokers.
 
-    Shows what would be copied, and asks. As little as possible is moved. Ctrl-C ends only the
-    watching: the moves go on, and the same command watches them again.
+    Shows what would be copied, and asks. Moves as little as possible. Ctrl-C only stops watching:
+    the moves continue, and the same command watches them again.
     """
     admin = connect_admin(bootstrap)
     with Reassignments(bootstrap) as reassignments:

@@ -41,15 +41,16 @@ def consume(
         str | None,
         typer.Option(
             metavar="G",
-            help="Read as a member of this group: its members share the partitions, and it goes on "
-            "where it stopped. What was printed is committed.",
+            help="Read as a member of this group. Members share the partitions, and the group "
+            "resumes where it stopped. Printed messages are committed.",
         ),
     ] = None,
     from_beginning: Annotated[
         bool,
         typer.Option(
             "--from-beginning",
-            help="Start at the first message kept; a group, where it has committed nothing yet.",
+            help="Start at the first message that is kept. A group does so only where it has "
+            "no committed offset.",
         ),
     ] = False,
     offset: Annotated[
@@ -68,24 +69,24 @@ def consume(
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(min=0, metavar="S", help="Stop when no message came for S seconds."),
+        typer.Option(min=0, metavar="S", help="Stop when no message has come for S seconds."),
     ] = None,
     template: Annotated[
         str,
         typer.Option(
             "--format",
             metavar="TEXT",
-            help="How a message is printed, with "
+            help="How to print a message. Placeholders: "
             + " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-            + r" and \n, \t.",
+            + r"; \n and \t work too.",
         ),
     ] = "{value}",
     avro: Annotated[
         bool,
         typer.Option(
             "--avro",
-            help="Values are Avro with a schema's header: show them as JSON. "
-            "One that cannot be read is shown as it is, and the exit status is 1.",
+            help="Decode Avro values with a schema id and print them as JSON. A value that "
+            "cannot be decoded is printed as it is, and the exit status is 1.",
         ),
     ] = False,
     session_timeout: Annotated[
@@ -93,15 +94,15 @@ def consume(
         typer.Option(
             min=1,
             metavar="S",
-            help="With --group: when this member dies, others take over after so many seconds, "
-            "10 if not given.",
+            help="With --group: seconds after which others take over if this member dies. "
+            "Default: 10.",
         ),
     ] = None,
     client_id: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="With --group: a name to know this member by; moldau-cli if not given.",
+            help="With --group: a name for this member. Default: moldau-cli.",
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -109,7 +110,7 @@ def consume(
 ) -> None:
     """Print the messages of a topic, from now on or from an earlier point.
 
-    Runs until --max, --timeout or Ctrl-C. Without --group it sees every message and commits no
+    Runs until --max, --timeout or Ctrl-C. Without --group it reads every message and commits no
     offsets.
     """
     if from_beginning and offset is not None:

@@ -20,28 +20,29 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(
-    data_dir: Annotated[
-        Path, typer.Option(metavar="D", help="The data folder of a broker to be.")
-    ] = Path("moldau-data"),
+    data_dir: Annotated[Path, typer.Option(metavar="D", help="Data folder to check.")] = Path(
+        "moldau-data"
+    ),
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The address of a broker to be.")
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on, HOST:PORT.")
     ] = DEFAULT_BOOTSTRAP,
     round_trip: Annotated[
-        bool, typer.Option("--round-trip", help="Also send a message through a topic of its own.")
+        bool, typer.Option("--round-trip", help="Also send a message through a temporary topic.")
     ] = False,
     bootstrap: Annotated[
         str | None,
         typer.Option(
             envvar="MOLDAU_BOOTSTRAP",
             metavar="HOST:PORT[,...]",
-            help="Brokers that must answer. Without it, one that is not running is no failure.",
+            help="Brokers that must answer. Without it, the check does not fail if no broker "
+            "is running.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check this machine and the connection to a broker; say what to do about what is wrong.
+    """Check this machine and the connection to a broker, and say how to fix what is wrong.
 
-    Exit status 1 when a check fails; warnings do not count.
+    Exit status 1 if a check fails; warnings do not count.
     """
     listen_at = parse_addresses(listen)[0]
     required = bootstrap is not None

@@ -48,7 +48,7 @@ GroupNames = Annotated[
     list[str],
     typer.Argument(metavar="GROUP", help="Names of groups.", autocompletion=complete_groups),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @app.command("list")
@@ -56,7 +56,7 @@ def list_groups(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """List all groups with their state and how many members they have."""
+    """List all groups with their state and number of members."""
     with _admin(bootstrap) as admin:
         found = admin.describe_groups([group.name for group in admin.groups()])
     rows = [(group.name, state_of(group), len(group.members)) for group in found]
@@ -71,19 +71,17 @@ def list_groups(
 @app.command()
 def describe(
     groups: GroupNames,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[
-        float, typer.Option(min=0.1, metavar="S", help="With --watch: seconds between two looks.")
+        float, typer.Option(min=0.1, metavar="S", help="With --watch: seconds between refreshes.")
     ] = 2.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Show a group's members, which partitions they read, and how far it is behind.
+    """Show a group's members, the partitions that they read, and the group's lag.
 
-    LAG counts the messages that are not committed. BEHIND is how long ago the first of them was
-    written, by its timestamp: 0 s when there is none, and growing while nobody reads.
+    LAG counts the messages that are not committed. BEHIND is the age of the first of them, by its
+    timestamp: 0 s when there is none, and growing while nobody reads.
     """
     with _admin(bootstrap) as admin:
         if watch:
@@ -106,19 +104,23 @@ def reset(
         str | None,
         typer.Option(
             metavar="earliest|latest|N|TIME",
-            help="Where to: either end, offset N, or the first message of a time, such as "
-            "2024-02-29T12:00, or 2h for two hours ago.",
+            help="Target: either end, offset N, or the first message at or after a time, such "
+            "as 2024-02-29T12:00, or 2h for two hours ago.",
         ),
     ] = None,
     shift: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Instead: N messages on, or back if it is negative."),
+        typer.Option(
+            metavar="N",
+            help="Instead of --to: move forward by N messages, or back if N is negative.",
+        ),
     ] = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TOPIC",
-            help="Only this topic; may be repeated. Else all that the group has committed.",
+            help="Only this topic; may be repeated. Default: every topic that the group has "
+            "committed offsets for.",
             autocompletion=complete_topics,
         ),
     ] = None,
@@ -130,10 +132,10 @@ def reset(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Move a group to other offsets: shows what would change, and asks.
+    """Move a group to other offsets. Shows what would change, and asks.
 
-    The group must be empty, since members at work would commit over it. Nothing is moved to where
-    the log has no messages.
+    The group must have no members, since they would overwrite the new offsets. A target outside the
+    log becomes the nearest end of the log.
     """
     target = _target(to, shift)
     if partition and len(topic or []) != 1:
@@ -161,12 +163,12 @@ def delete(
     groups: GroupNames,
     yes: Yes = False,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A group that is not there is fine.")
+        bool, typer.Option("--if-exists", help="Do not fail if a group does not exist.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Delete groups with all that they have committed; asks first. Messages stay."""
+    """Delete groups and their committed offsets; asks first. Messages are kept."""
     with _admin(bootstrap) as admin:
         known = {group.name for group in admin.groups()}
         chosen = [group for group in dict.fromkeys(groups) if group in known or not if_exists]

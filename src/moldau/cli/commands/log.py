@@ -26,18 +26,21 @@ from moldau.records.batch import BatchError, BatchHeader
 from moldau.records.compression import Codec
 from moldau.records.record import Record, records_of
 
-app = typer.Typer(no_args_is_help=True, help="Look at the files of logs; nothing is changed.")
+app = typer.Typer(no_args_is_help=True, help="Inspect log files; nothing is changed.")
 
 Folder = Annotated[
-    str, typer.Argument(metavar="FOLDER", help="A broker's data folder, or one partition's.")
+    str,
+    typer.Argument(
+        metavar="FOLDER", help="A broker's data folder, or the folder of one partition."
+    ),
 ]
 
 
 @app.command()
 def check(folder: Folder, as_json: Json = False) -> None:
-    """Read every batch of every log and say what is damaged, and where.
+    """Read every batch of every log and report what is damaged, and where.
 
-    Works beside a running broker too. Exit status 1 if anything is damaged.
+    Also works while a broker is running. Exit status 1 if anything is damaged.
     """
     reports = []
     with _failures():
@@ -62,20 +65,23 @@ def check(folder: Folder, as_json: Json = False) -> None:
 @app.command()
 def dump(
     path: Annotated[
-        str, typer.Argument(metavar="FOLDER|FILE", help="A data folder, a partition's, or a .log.")
+        str,
+        typer.Argument(
+            metavar="FOLDER|FILE", help="A data folder, a partition's folder, or a .log file."
+        ),
     ],
-    offset: Annotated[int, typer.Option(metavar="N", help="Begin with this offset.")] = 0,
+    offset: Annotated[int, typer.Option(metavar="N", help="Start at this offset.")] = 0,
     max_batches: Annotated[
-        int | None, typer.Option("--max", min=1, metavar="N", help="Stop after so many batches.")
+        int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N batches.")
     ] = None,
     no_records: Annotated[
-        bool, typer.Option("--no-records", help="Show batches only, not what is in them.")
+        bool, typer.Option("--no-records", help="Show batches only, without their records.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print batches and records as they lie on disk, one JSON object a batch with --json.
+    """Print batches and records as they are on disk; with --json, one JSON object per batch.
 
-    Exit status 1 if anything is damaged; what lies behind it in the same file is not shown.
+    Exit status 1 if anything is damaged; the rest of a damaged file is not shown.
     """
     shown = 0
     is_damaged = False

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run pipelines on Spark: from topics to tables.", no_args_is_help=True)
 
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The pipeline, a TOML file.", show_default=False)
+    Path, typer.Argument(metavar="FILE", help="The pipeline's TOML file.", show_default=False)
 ]
 Master = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Spark's master; all cores of this machine if not given."),
+    typer.Option(metavar="URL", help="Spark's master. Default: all cores of this machine."),
 ]
 PipelineBootstrap = Annotated[
     str | None,
@@ -39,13 +39,14 @@ PipelineBootstrap = Annotated[
         "--bootstrap",
         envvar=BOOTSTRAP_VARIABLE,
         metavar="HOST:PORT[,...]",
-        help="Brokers to ask first, instead of those that the file names.",
+        help="Brokers to connect to first, instead of those in the file.",
     ),
 ]
 Folder = Annotated[
     Path | None,
     typer.Option(
-        metavar="D", help="Where the file's relative paths begin; its own folder if not given."
+        metavar="D",
+        help="Folder that the file's relative paths start from. Default: the file's own.",
     ),
 ]
 Set = Annotated[
@@ -53,12 +54,10 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="One setting of the file, such as sinks.raw.path=lake/raw; may be repeated.",
+        help="Override a setting of the file, such as sinks.raw.path=lake/raw; may be repeated.",
     ),
 ]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="With an error, all that Spark says about it.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show Spark's full output with an error.")]
 
 
 @app.command()
@@ -66,14 +65,14 @@ def run(
     file: File,
     once: Annotated[
         bool,
-        typer.Option("--once", help="End when all that there is now is read."),
+        typer.Option("--once", help="Stop when all records that are there now have been read."),
     ] = False,
     emit_open: Annotated[
         bool,
         typer.Option(
             "--emit-open",
-            help="With --once: write windows and joins that are still open, as they stand. They "
-            "are written again when they are complete.",
+            help="With --once: also write windows and joins that are still open. They are "
+            "written again when they are complete.",
         ),
     ] = False,
     master: Master = None,
@@ -83,9 +82,9 @@ def run(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline until Ctrl-C, or once over what there is.
+    """Run a pipeline until Ctrl-C, or once over the records that are there.
 
-    It goes on where it was stopped, or where it fell: progress is in its checkpoint folder.
+    It resumes where it stopped or crashed: its progress is in the checkpoint folder.
     """
     from moldau.cli.views.pipeline import PipelineView
 
@@ -123,7 +122,7 @@ def check(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """See whether a pipeline would run: its file, topics, SQL and tables. Nothing is written."""
+    """Check whether a pipeline would run: its file, topics, SQL and tables. Writes nothing."""
     from moldau.spark.pipeline import PipelineError
 
     problems: list[Problem] = []
@@ -153,24 +152,24 @@ def replay(
         typer.Option(
             "--from",
             metavar="TIME",
-            help="From this moment on, such as "
-            "2024-02-29T12:00Z, or an age such as 2h; from the beginning if not given.",
+            help="Start of the span, such as 2024-02-29T12:00Z, or an age such as 2h. "
+            "Default: the beginning.",
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Until before this moment; until now if not given."),
+        typer.Option(metavar="TIME", help="End of the span, exclusive. Default: now."),
     ] = None,
     sink: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only into this sink; may be repeated."),
+        typer.Option(metavar="NAME", help="Write only to this sink; may be repeated."),
     ] = None,
     into: Annotated[
         str | None,
-        typer.Option(metavar="TARGET", help="Another path or topic for the sink that is chosen."),
+        typer.Option(metavar="TARGET", help="Another path or topic for the chosen sink."),
     ] = None,
     append: Annotated[
-        bool, typer.Option("--append", help="Add rows to tables that have some already.")
+        bool, typer.Option("--append", help="Add rows even to tables that already have some.")
     ] = False,
     master: Master = None,
     bootstrap: PipelineBootstrap = None,
@@ -179,9 +178,9 @@ def replay(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline over the records of a span of time, as one batch.
+    """Run a pipeline over the records of a time span, as one batch.
 
-    The times are those of the records. Checkpoints are neither read nor changed.
+    The records' timestamps decide. Checkpoints are neither read nor changed.
     """
     from moldau.cli.views.pipeline import ReplayView
 

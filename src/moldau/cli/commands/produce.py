@@ -49,8 +49,9 @@ def produce(
         typer.Option(
             "--follow",
             help="Collect the lines of growing and rotating files, until Ctrl-C or SIGTERM. "
-            "Goes on where it stopped, also after a crash: no line is lost or sent twice. "
-            "The lines of a file go to one partition, unless a key or --partition decides.",
+            "Resumes where it stopped, even after a crash: no line is lost or sent "
+            "twice. All lines of a file go to one partition, unless a key or --partition "
+            "decides.",
         ),
     ] = False,
     state: Annotated[
@@ -58,28 +59,33 @@ def produce(
         typer.Option(
             metavar="D",
             file_okay=False,
-            help="Where --follow keeps its place; $XDG_STATE_HOME/moldau/follow if not given.",
+            help="Folder where --follow keeps its position. Default: "
+            "$XDG_STATE_HOME/moldau/follow.",
         ),
     ] = None,
     file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", exists=True, dir_okay=False, help="Read this instead of stdin."
+            metavar="FILE", exists=True, dir_okay=False, help="Read this file instead of stdin."
         ),
     ] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What a line has before the first of these is the key."),
+        typer.Option(
+            metavar="TEXT",
+            help="Split each line at the first TEXT: the key comes before it, the value after it.",
+        ),
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A header for every message.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A header for every message; may be repeated."),
     ] = None,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help="Lines are JSON objects: key, value, headers, partition, timestamp. "
-            "The summary is JSON too.",
+            help="Read lines as JSON objects with key, value, headers, partition and "
+            "timestamp. The summary is JSON too.",
         ),
     ] = False,
     avro_schema: Annotated[
@@ -88,28 +94,33 @@ def produce(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="Lines are JSON; they are encoded in Avro with this schema, which is registered. "
-            "With --json, their field value is.",
+            help="Encode each JSON line as Avro with this schema, and register the schema. "
+            "With --json, only the field `value` is encoded.",
         ),
     ] = None,
     subject: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="With --avro-schema: what to register it under; TOPIC-value if not given.",
+            help="With --avro-schema: the subject to register the schema under. Default: "
+            "TOPIC-value.",
         ),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The partition; else chosen by the key.")
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Send to this partition. Default: chosen by the key."
+        ),
     ] = None,
     compression: Annotated[
-        Compression, typer.Option(metavar="none|gzip|snappy|lz4|zstd", help="Codec of the batches.")
+        Compression, typer.Option(metavar="none|gzip|snappy|lz4|zstd", help="Compression codec.")
     ] = Compression.NONE,
     acks: Annotated[
         Acks,
         typer.Option(
             metavar="0|1|all",
-            help="Who has a message when it counts as delivered: nobody, the leader, all in sync.",
+            help="Which brokers must have a message before it counts as delivered: none, the "
+            "leader, or all in-sync replicas.",
         ),
     ] = Acks.ALL,
     timeout: Annotated[
@@ -117,7 +128,7 @@ def produce(
         typer.Option(
             min=0.1,
             metavar="S",
-            help="Give a message up after so many seconds, 30 if not given; --follow never does.",
+            help="Give up on a message after S seconds. Default: 30; --follow never gives up.",
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

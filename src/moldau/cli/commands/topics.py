@@ -36,15 +36,23 @@ Configs = Annotated[
 def create(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
     partitions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Partitions; else num.partitions.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Number of partitions. Default: the broker's num.partitions."
+        ),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Copies; else the default."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of copies. Default: the broker's default.replication.factor.",
+        ),
     ] = None,
     config: Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="An existing topic is fine, and left alone.")
+        bool,
+        typer.Option("--if-not-exists", help="Leave an existing topic as it is, and do not fail."),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -82,7 +90,10 @@ def create(
 @app.command("list")
 def list_topics(
     internal: Annotated[
-        bool, typer.Option("--internal", help="Internal topics (names with two underscores) too.")
+        bool,
+        typer.Option(
+            "--internal", help="Include internal topics, whose names begin with two underscores."
+        ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -108,7 +119,7 @@ def list_topics(
 def describe(
     topic: Topic,
     every_config: Annotated[
-        bool, typer.Option("--all", help="Every setting, not only those that were changed.")
+        bool, typer.Option("--all", help="Show every setting, not only those that were changed.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -151,7 +162,9 @@ def alter(
     config: Configs = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="A setting to put back to the broker's default."),
+        typer.Option(
+            metavar="KEY", help="A setting to reset to the broker's default; may be repeated."
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -181,7 +194,7 @@ def alter(
 def delete(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")],
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A topic that is not there is fine.")
+        bool, typer.Option("--if-exists", help="Do not fail if a topic does not exist.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,

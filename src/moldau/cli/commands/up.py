@@ -34,7 +34,7 @@ _HEAR_WITHIN_S = 2.0
 
 def up(
     brokers: Annotated[
-        int, typer.Option(min=1, max=100, metavar="N", help="How many brokers.")
+        int, typer.Option(min=1, max=100, metavar="N", help="Number of brokers.")
     ] = 3,
     ensemble: Annotated[
         int | None,
@@ -42,22 +42,26 @@ def up(
             min=1,
             max=25,
             metavar="N",
-            help="How many ZooKeeper servers to start from PySpark's jars; 3 if not given.",
+            help="Number of ZooKeeper servers to start, from PySpark's jars. Default: 3.",
         ),
     ] = None,
     zookeeper: Annotated[
         str | None,
         typer.Option(
-            metavar="HOSTS", help="Instead: an ensemble that runs, HOST:PORT,... (and /CHROOT)."
+            metavar="HOSTS",
+            help="Use a running ensemble instead, HOST:PORT,... with an optional /CHROOT.",
         ),
     ] = None,
-    data_dir: Annotated[Path, typer.Option(metavar="D", help="Where everything is kept.")] = Path(
+    data_dir: Annotated[Path, typer.Option(metavar="D", help="Folder for all data.")] = Path(
         "moldau-cluster"
     ),
     port: Annotated[
         int,
         typer.Option(
-            min=0, max=65_000, metavar="P", help="The first broker's; the others follow. 0: any."
+            min=0,
+            max=65_000,
+            metavar="P",
+            help="Port of the first broker; the others take the next ones. 0 takes free ports.",
         ),
     ] = 9092,
     set: Annotated[
@@ -65,10 +69,11 @@ def up(
         typer.Option(metavar="KEY=VALUE", help="A setting for all brokers; may be repeated."),
     ] = None,
 ) -> None:
-    """Run a whole cluster in the foreground: brokers, and the ZooKeeper servers that they meet in.
+    """Run a whole cluster in the foreground: brokers and a ZooKeeper ensemble.
 
-    The logs of all go to stderr, each line with the name of who wrote it. Ctrl-C stops all. A
-    broker that dies is reported and left alone, so that you can watch the others take over.
+    All logs go to stderr, each line with the name of the process that wrote it. Ctrl-C stops
+    everything. A broker that dies is reported and not restarted, so that you can watch the others
+    take over.
     """
     if ensemble is not None and zookeeper is not None:
         raise typer.BadParameter("--ensemble starts one and --zookeeper uses one: give one of them")

@@ -20,18 +20,25 @@ OF_SPARK = ("deltalake", "numba", "pyarrow", "pyspark")
 def demo(
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Go on with everything at the end, until Ctrl-C, to explore."),
+        typer.Option(
+            "--keep",
+            help="Leave everything running at the end, until Ctrl-C, so that you can explore.",
+        ),
     ] = False,
     events: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many page views the second act has.")
+        int, typer.Option(metavar="N", min=1, help="Number of page views in the second act.")
     ] = EVENTS,
-    seed: Annotated[int, typer.Option(metavar="N", help="Another seed gives other views.")] = 1,
+    seed: Annotated[
+        int,
+        typer.Option(metavar="N", help="Seed of the page views; another seed gives other views."),
+    ] = 1,
 ) -> None:
     """Start a broker and show what it can do, in two acts; the second checks its own results.
 
-    First a group that shares orders, its lag, and a member that dies; then, with the extra `spark`,
-    page views of a web shop through a Spark pipeline into lake tables. Real processes, a temporary
-    folder and free ports; everything is gone afterwards. It takes about a minute and a half.
+    The first act is a consumer group that shares orders, its lag, and a member that dies. The
+    second, with the extra `spark`, takes the page views of a web shop through a Spark pipeline into
+    lake tables. The processes are real, the ports free and the folder temporary; nothing is left
+    behind. It takes about a minute and a half.
     """
     with tempfile.TemporaryDirectory(prefix="moldau-demo-") as name:
         folder = Path(name)
