@@ -20,7 +20,7 @@ _RECORDS_AT_A_TIME = 1_000
 
 
 async def load(log: Log, take: Callable[[bytes, bytes], None]) -> None:
-    """Give `take` what the log says now: the last value of every key that was not deleted.
+    """Give `take` what a compacted log says now: the last value of every key not deleted.
 
     Keys come in the order in which they were first written. A record that `take` finds invalid is
     left out and complained about: one bad record must not take the others with it.

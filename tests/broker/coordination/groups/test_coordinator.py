@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,19 +52,6 @@ def give_leadership(server: Server, leader: int) -> None:
     partition.become(PartitionState((0,), (0,), leader, partition.leader_epoch + 1))
     server.groups.partition_changed(partition)
     partition.wake()
-
-
-# Strings whose hashCode in Java is well known; the last one's is the smallest number there is.
-@pytest.mark.parametrize(
-    ("group", "code"), [("", 0), ("g", 103), ("hello", 99_162_322), ("polygenelubricants", 0)]
-)
-def test_groups_belong_to_the_partitions_that_kafka_puts_them_in(group: str, code: int) -> None:
-    assert partition_of(group, 50) == code % 50
-
-
-@pytest.mark.parametrize("group", ["größe", "🦊", "x" * 32767])
-def test_any_name_has_a_partition(group: str) -> None:
-    assert 0 <= partition_of(group, 7) < 7
 
 
 def test_offsets_and_members_outlive_a_restart_without_a_rebalance(broker: Broker) -> None:
@@ -151,6 +139,37 @@ def test_a_broker_that_no_longer_leads_sends_everyone_away(broker: Broker, group
     inside(broker, lambda server: give_leadership(server, 0))
     until(lambda: groups.describe("g").group_state == "Stable")
     assert groups.heartbeat("g", member, 1) == 0
+
+
+def test_members_that_wait_for_their_assignment_ask_again_when_the_broker_leads_anew(
+    broker: Broker,
+) -> None:
+    """The write of the assignment waits too; the shard that reads it back may find it."""
+
+    def lead_anew(server: Server) -> tuple[Joined, list[Error]]:
+        coordinator = server.groups
+        request = Join("", "consumer", (("range", b""),), 10_000, 10_000, requires_member_id=False)
+        joining = [coordinator.join("g", request) for _ in range(2)]
+        first = joining[0].result()
+        joining[0] = coordinator.join("g", replace(request, member_id=first.member_id))
+        members = [each.result() for each in joining]
+        set_in_sync(server, (0, 1))
+        syncs = [
+            Sync(each.member_id, each.generation, assignments={each.member_id: b"mine"})
+            for each in members
+        ]
+        waiting = [coordinator.sync("g", sync) for sync in syncs]
+        assert not any(each.done() for each in waiting)
+        give_leadership(server, 0)
+        leader = next(each for each in members if each.leader == each.member_id)
+        return leader, [each.result().error for each in waiting]
+
+    leader, errors = inside(broker, lead_anew)
+    assert errors == [Error.NOT_COORDINATOR] * 2
+    with Asker(broker) as asker:
+        groups = Groups(asker)
+        until(lambda: groups.describe("g").group_state == "Stable")
+        assert groups.sync("g", leader.member_id, leader.generation).assignment == b"mine"
 
 
 def set_in_sync(server: Server, isr: tuple[int, ...]) -> None:

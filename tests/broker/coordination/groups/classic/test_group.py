@@ -10,7 +10,7 @@ from moldau.broker.coordination.groups.classic.messages import Departure, Joined
 from moldau.broker.coordination.groups.classic.store import Purpose
 from moldau.broker.coordination.groups.records import GroupMetadata, MemberMetadata
 from moldau.wire.errors import Error
-from tests.broker.coordination.groups.playing import RANGE, REBALANCE_MS, SESSION_MS, Table
+from tests.broker.coordination.groups.classic.playing import RANGE, REBALANCE_MS, SESSION_MS, Table
 
 
 def test_the_first_member_leads_a_generation_of_its_own_at_once() -> None:

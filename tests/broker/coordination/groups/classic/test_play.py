@@ -12,7 +12,7 @@ from moldau.broker.coordination.deadlines import NEVER
 from moldau.broker.coordination.groups.classic.generations import State
 from moldau.broker.coordination.groups.classic.messages import Departure
 from moldau.wire.errors import Error
-from tests.broker.coordination.groups.playing import Table, Ticket
+from tests.broker.coordination.groups.classic.playing import Table, Ticket
 
 PROTOCOLS = (
     (("range", b"a"),),
