@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -367,6 +368,21 @@ def test_a_write_that_fails_after_a_roll_takes_the_roll_back(log: Log) -> None:
     assert os.path.getsize(log.segments[-1].path) == len(before)
     put(log, *[batch_of(size=60) for _ in range(3)])
     assert offsets_of(log) == [0, 1, 2, 3, 4]
+
+
+def test_a_deleted_log_takes_nothing_however_often_it_is_asked(store: LogStore, log: Log) -> None:
+    put(log, batch_of())
+    log.append(batch_of(), 0, NOW)
+    store.delete("t", 0)
+    again = store.create("t", 0, uuid.UUID(int=8))
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            log.commit()
+        with pytest.raises(StorageError):
+            log.append(batch_of(), 0, NOW)
+    # The files have the names of the other one's now.
+    put(again, batch_of())
+    assert offsets_of(again) == [0]
 
 
 # Reading

@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from moldau.log.compaction.compaction import candidate, job_of, swap
+from moldau.log.compaction.candidates import candidate, job_of
 from moldau.log.compaction.compactor import compact
+from moldau.log.compaction.swap import swap
 from moldau.log.config import DAY_MS, LogConfig
 from moldau.log.durability import prepare_flush
 from moldau.log.errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
@@ -285,7 +286,7 @@ class LogModel(RuleBasedStateMachine):
         self.checkpoint()
         chosen = candidate(self.log, self.clock)
         if chosen is not None:
-            job = job_of(chosen, self.clock + later, map_bytes, 1e15, 0)
+            job = job_of(chosen, "tag", self.clock + later, map_bytes, 1e15, 0)
             outcome = compact(job)
             assert not outcome.error
             assert outcome.end > chosen.dirty_start

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.log.compaction.compaction import Candidate, candidate, job_of, swap
+from moldau.log.compaction.candidates import Candidate, candidate, job_of
 from moldau.log.compaction.compactor import compact
 from moldau.log.compaction.job import Job, Outcome
 from moldau.log.compaction.key_map import KeyMap
+from moldau.log.compaction.swap import swap
 from moldau.log.config import LogConfig
 from moldau.log.durability import prepare_flush
 from moldau.log.log import Log
@@ -71,7 +72,7 @@ def run(log: Log, now_ms: int = NOW, map_bytes: int = 1 << 16) -> tuple[Candidat
     flush(log)
     chosen = candidate(log, now_ms)
     assert chosen is not None
-    job = job_of(chosen, now_ms, map_bytes, 1e15, 0)
+    job = job_of(chosen, "tag", now_ms, map_bytes, 1e15, 0)
     outcome = compact(job)
     assert not outcome.error
     return chosen, job, outcome

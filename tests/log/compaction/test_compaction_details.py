@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.log.compaction.compaction import candidate, job_of
+from moldau.log.compaction.candidates import candidate, job_of
 from moldau.log.compaction.compactor import compact
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
@@ -252,7 +252,7 @@ def test_damage_is_not_given_a_new_checksum(log: Log) -> None:
         file.write(bytes([byte ^ 1]))
     chosen = candidate(log, NOW)
     assert chosen is not None
-    outcome = compact(job_of(chosen, NOW, 1 << 16, 1e15, 0))
+    outcome = compact(job_of(chosen, "tag", NOW, 1 << 16, 1e15, 0))
     assert outcome.is_corrupt
     assert path in outcome.error
     assert "position 0" in outcome.error

@@ -17,8 +17,9 @@ from moldau.bench.offline import fill_keys, open_logs
 from moldau.bench.results import Row, Target, figure, percentile
 from moldau.bench.tasks import PacedRequests, RequestFlow, RoundTrips, SmallRequests
 from moldau.bench.workbench import Workbench
-from moldau.log.compaction.compaction import candidate, job_of, swap
+from moldau.log.compaction.candidates import candidate, job_of
 from moldau.log.compaction.job import Job, Outcome
+from moldau.log.compaction.swap import swap
 from moldau.log.config import LogConfig
 from moldau.log.durability import prepare_flush
 from moldau.log.log import Log
@@ -59,7 +60,7 @@ def _speed(bench: Workbench) -> Row:
         _seal(log)
         while (chosen := candidate(log, time.time_ns() // 1_000_000)) is not None:
             bench.say(f"compaction: {log.clean_end:,} of {log.log_end:,} offsets are clean")
-            job = job_of(chosen, time.time_ns() // 1_000_000, _MAP_BYTES, _UNLIMITED, 0)
+            job = job_of(chosen, "bench", time.time_ns() // 1_000_000, _MAP_BYTES, _UNLIMITED, 0)
             started = time.monotonic()
             outcome, used_mib = _run_worker(job)
             seconds += time.monotonic() - started

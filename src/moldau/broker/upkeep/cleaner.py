@@ -7,19 +7,14 @@ import logging
 import os
 import subprocess
 import sys
+import uuid
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from moldau.log.compaction.compaction import (
-    Candidate,
-    Swap,
-    candidate,
-    is_unchanged,
-    job_of,
-    remove_leftovers,
-)
+from moldau.log.compaction.candidates import Candidate, candidate, job_of
 from moldau.log.compaction.job import Job, Outcome
+from moldau.log.compaction.swap import Swap, is_unchanged, remove_leftovers
 from moldau.log.errors import LogError, StorageError
 from moldau.log.files.checkpoint import read_offsets, write_offsets
 from moldau.topic_partition import TopicPartition
@@ -118,6 +113,7 @@ class Cleaner:
         settings, log = self._broker.settings, chosen.log
         job = job_of(
             chosen,
+            uuid.uuid4().hex[:8],
             self._broker.now_ms(),
             settings.log_cleaner_dedupe_buffer_size,
             settings.log_cleaner_io_max_bytes_per_second,

@@ -39,10 +39,10 @@ def find_logs(folder: str, trash: Trash) -> list[tuple[str, TopicPartition]]:
     return found
 
 
-def path_away(folder: str, ending: str) -> str:
+def path_away(folder: str, unique: uuid.UUID, ending: str) -> str:
     """A path for a log's folder that is taken out of service, unlike any other."""
     parent, name = os.path.split(folder)
-    suffix = f".{uuid.uuid4().hex}{ending}"
+    suffix = f".{unique.hex}{ending}"
     return f"{parent}/{name[: _MAX_NAME - len(suffix)]}{suffix}"
 
 

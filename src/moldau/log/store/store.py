@@ -56,6 +56,7 @@ class LogStore:
         defaults: LogConfig,
         max_open_files: int,
         on_progress: Progress | None = None,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
         self.folder = os.fspath(folder)
         self.defaults = defaults
@@ -68,6 +69,7 @@ class LogStore:
         self._checkpoints = Checkpoints(self.folder)
         self._lock = FolderLock(self.folder)
         self._on_progress = on_progress
+        self._new_id = new_id
 
     def open(self) -> None:
         """Lock the folder, which is created if need be, and load all logs.
@@ -185,7 +187,7 @@ class LogStore:
         Of each partition the last one is kept, for people to look at.
         """
         log = self.logs[topic, partition]
-        away = folders.path_away(log.folder, folders.DAMAGED_SUFFIX)
+        away = folders.path_away(log.folder, self._new_id(), folders.DAMAGED_SUFFIX)
         try:
             os.rename(log.folder, away)
             earlier = folders.earlier_away(away)
@@ -201,7 +203,7 @@ class LogStore:
         log = self.logs.pop((topic, partition))
         self.life.forget(log)
         log.abandon(StorageError(log.folder, "the log has been deleted"))
-        away = folders.path_away(log.folder, ending)
+        away = folders.path_away(log.folder, self._new_id(), ending)
         try:
             os.rename(log.folder, away)
         except FileNotFoundError:
