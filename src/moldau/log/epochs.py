@@ -1,4 +1,4 @@
-"""Which leader epoch wrote which offsets."""
+"""Leader epochs of a log: which one wrote which offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong in a log. Each error carries what it is about; the wire maps it to a code."""
+"""Errors of the storage layer. Each carries what it is about; the wire maps it to a code."""
 
 from __future__ import annotations
 

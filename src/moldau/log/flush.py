@@ -1,4 +1,4 @@
-"""Forcing a log to disk without holding up the event loop."""
+"""A flush: a log is forced to disk without holding up the event loop."""
 
 from __future__ import annotations
 

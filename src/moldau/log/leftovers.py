@@ -1,4 +1,4 @@
-"""What an interrupted change left in a log's folder."""
+"""Leftovers of an interrupted change in a log's folder."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from moldau.log.errors import CorruptLog, StorageError
 from moldau.log.log import Log
+from moldau.log.segments.search import find
 from moldau.log.segments.segment import Segment
 from moldau.records.batch import BatchError, BatchHeader, check_batch
 from moldau.records.record import Record, records_of
@@ -54,7 +55,7 @@ def _check_batch_at(offset: int, segments: Sequence[Segment], log_start: int) ->
     segment = next((each for each in reversed(segments) if each.base <= offset), None)
     if segment is None:
         return
-    position, _ = segment.find(offset)
+    position, _ = find(segment, offset)
     for at, header in segment.batches.headers(position, segment.size):
         try:
             check_batch(segment.batches.read(at, header.size), from_producer=False)
@@ -79,7 +80,7 @@ def _offset_for_time(
             continue
         # No batch up to the entry's offset is as new as we seek, so begin there.
         _, offset = segment.time_index.lookup(timestamp_ms - 1)
-        position, _ = segment.find(max(offset, log_start))
+        position, _ = find(segment, max(offset, log_start))
         for at, header in segment.batches.headers(position, segment.size):
             if header.max_timestamp < timestamp_ms or header.last_offset < log_start:
                 continue
@@ -97,7 +98,7 @@ def _max_timestamp(segments: Sequence[Segment], log_start: int) -> Found | None:
         segment.load_indexes()
         if newest is not None and segment.max_timestamp <= newest[0]:
             continue
-        position, _ = segment.find(max(segment.max_timestamp_offset, log_start))
+        position, _ = find(segment, max(segment.max_timestamp_offset, log_start))
         for at, header in segment.batches.headers(position, segment.size):
             if header.count and (newest is None or header.max_timestamp > newest[0]):
                 newest = (header.max_timestamp, segment, at, header)

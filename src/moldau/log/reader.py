@@ -1,9 +1,10 @@
-"""From offsets to slices of segment files."""
+"""The reader of a log: from offsets to slices of segment files."""
 
 from __future__ import annotations
 
 from moldau.log.files.open_files import Slice
 from moldau.log.segments.batch_file import BatchFile
+from moldau.log.segments.search import base_offset_at, find
 from moldau.log.segments.segment import Segment
 from moldau.log.segments.segments import Segments
 
@@ -65,7 +66,7 @@ class Reader:
 
     def _search(self, offset: int) -> Place | None:
         for segment in self._in_order[self._segments.number_of(offset) :]:
-            position, hint = segment.find(offset)
+            position, hint = find(segment, offset)
             batches = segment.batches
             if position < batches.size:
                 return segment, batches, position, hint
@@ -80,7 +81,7 @@ class Reader:
         place = self._places.get(up_to)
         if place is not None and place[0] is segment:
             return place[2], up_to
-        return segment.find(up_to)[0], up_to
+        return find(segment, up_to)[0], up_to
 
     def _cut(
         self,
@@ -101,7 +102,7 @@ class Reader:
         last, end, hint = segment.indexes.offsets.boundary(limit, hint)
         if end <= start:
             end = start
-        elif (base_offset := segment.base_offset_at(end, last)) is None:
+        elif (base_offset := base_offset_at(segment, end, last)) is None:
             segment.reindex()
             end = start
             hint = 0

@@ -1,4 +1,4 @@
-"""Taking up a log from its folder: quickly after a clean stop, carefully after a crash."""
+"""Recovery: a log taken up from its folder, quickly after a clean stop, carefully after a crash."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _load_epochs(folder: str, names: list[str], segments: Segments) -> LeaderEpo
             raise CorruptFile(path, "it is empty")
         return LeaderEpochs.decode(content, path)
     except CorruptFile as error:
-        logger.warning("rebuilding leader epochs: %s", error)
+        logger.warning("rebuilding the leader epochs from the log: %s", error)
     epochs = LeaderEpochs()
     with contextlib.suppress(StorageError):
         for segment in segments:

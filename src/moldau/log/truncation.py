@@ -9,6 +9,7 @@ from __future__ import annotations
 from moldau.log.log import Log
 from moldau.log.producers.replay import rebuild_producers
 from moldau.log.producers.states import ProducerStates
+from moldau.log.segments.search import end_before
 
 
 def truncate_to(log: Log, offset: int) -> None:
@@ -25,7 +26,7 @@ def truncate_to(log: Log, offset: int) -> None:
         restart_at(log, offset)
         return
     segment = log.segments.at(offset)
-    position, end = segment.end_before(offset)
+    position, end = end_before(segment, offset)
     _shrink_to(log, end)
     log.snapshots.remove_above(end)
     log.segments.drop_after(segment)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from moldau.log.compaction.job import Job
 from moldau.log.log import Log
+from moldau.log.segments.search import find
 from moldau.log.segments.segment import Segment
 
 
@@ -71,7 +72,7 @@ def _waits_too_long(segments: Sequence[Segment], dirty_start: int, oldest_ms: in
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if not segment.size or (following is not None and following.base <= dirty_start):
             continue
-        position, _ = segment.find(dirty_start)
+        position, _ = find(segment, dirty_start)
         for _, header in segment.batches.headers(position, segment.size):
             if 0 < header.max_timestamp < oldest_ms:
                 return True

@@ -1,4 +1,4 @@
-"""What the broker asks of a worker that compacts, and what it is told; JSON between the two."""
+"""Jobs and outcomes: what a broker asks of a compaction worker, and what it is told. JSON."""
 
 from __future__ import annotations
 

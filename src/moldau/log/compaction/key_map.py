@@ -1,4 +1,4 @@
-"""Keys and the last offset of each, in a fixed amount of memory."""
+"""The key map: keys and the last offset of each, in a fixed amount of memory."""
 
 from __future__ import annotations
 

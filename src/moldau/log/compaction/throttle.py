@@ -1,4 +1,4 @@
-"""How fast a worker may read and write, and whether anyone still waits for it."""
+"""The throttle of a worker: how fast it may read and write, and whether anyone waits for it."""
 
 from __future__ import annotations
 

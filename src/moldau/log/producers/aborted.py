@@ -1,4 +1,4 @@
-"""Which batches belong to transactions that were aborted. Any thread; blocks."""
+"""Aborted batches: those of transactions that were aborted. Any thread; blocks."""
 
 from __future__ import annotations
 

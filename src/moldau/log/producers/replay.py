@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moldau.log.producers.states import ProducerStates
+from moldau.log.segments.search import find
 from moldau.log.segments.segment import Segment
 from moldau.records.batch import BatchHeader, read_header
 from moldau.records.record import EndMarker, read_end_marker
@@ -68,7 +69,7 @@ def rebuild_producers(
             continue
         if not segment.size or segment.base >= end:
             continue
-        position, _ = segment.find(start)
+        position, _ = find(segment, start)
         written_ms = segment.batches.written_ms
         for at, header in segment.batches.headers(position, segment.size):
             if header.base_offset >= end:

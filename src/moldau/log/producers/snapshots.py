@@ -16,7 +16,9 @@ class Snapshots:
     """The files `<offset>.snapshot` beside the segments: the producer state just before `offset`.
 
     There is one for the beginning of each segment, as Kafka has it, and one newer than those at
-    most. They are there to save reading: one that is missing or torn costs recovery time only.
+    most; `ProducerStates` has the layout. They are there to save reading: a crash may leave one
+    missing or torn, which costs recovery time only. Event loop only; a flush writes one on its
+    thread, and a log that was cut meanwhile removes it again.
     """
 
     __slots__ = ("folder", "offsets")
@@ -35,7 +37,7 @@ class Snapshots:
             with open(path, "wb", buffering=0) as file:
                 file.write(producers.encode())
         except OSError as error:
-            logger.warning("no producer snapshot: %s: %s", path, error)
+            logger.warning("could not write a producer snapshot: %s: %s", path, error)
             return
         self.add(offset, bases)
 

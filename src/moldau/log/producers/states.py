@@ -1,4 +1,4 @@
-"""What a log remembers of its idempotent and transactional producers."""
+"""Producer states: what a log remembers of its idempotent and transactional producers."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Indexes:
             self.offsets.check(log_size)
             self.times.check()
         except CorruptFile as error:
-            logger.warning("rebuilding an index: %s", error)
+            logger.warning("rebuilding a damaged index: %s", error)
             return False
         return is_complete
 

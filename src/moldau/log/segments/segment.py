@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Sequence
 
 from moldau.log.errors import StorageError
@@ -23,8 +22,6 @@ from moldau.log.segments.names import (
 )
 from moldau.log.segments.time_index import TimeIndex
 from moldau.records.batch import NO_TIMESTAMP, BatchHeader
-
-logger = logging.getLogger("moldau.log")
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _UNKNOWN = -2
@@ -260,40 +257,6 @@ class Segment:
         if self.max_timestamp == _UNKNOWN:
             self.load_indexes()
         return self.max_timestamp if self.max_timestamp >= 0 else self.batches.written_ms
-
-    def find(self, offset: int) -> tuple[int, int]:
-        """(position, index entry) of the first batch whose last offset is at least `offset`.
-
-        The position is `size` if there is none. The entry lies at or before that position.
-        """
-        batches = self.batches
-        size = batches.size
-        last, position, number = self.indexes.offsets.lookup(offset) if size else (-1, 0, 0)
-        if last >= 0 and self.base_offset_at(position, last) is None:
-            self.reindex()
-            _, position, number = self.indexes.offsets.lookup(offset)
-        for at, header in batches.headers(position, size):
-            if header.last_offset >= offset:
-                return at, number
-        return size, number
-
-    def end_before(self, offset: int) -> tuple[int, int]:
-        """(position, offset) where the batches that end before `offset` end."""
-        position, _ = self.find(offset)
-        _, indexed, _ = self.indexes.offsets.lookup(offset - 1)
-        end = self.base
-        for _, header in self.batches.headers(indexed, position):
-            end = header.last_offset + 1
-        return position, end
-
-    def base_offset_at(self, position: int, last_offset: int) -> int | None:
-        """The base offset of the batch at `position`; None, and a word in the log, if that is not
-        the batch that ends with `last_offset`, as the index has it."""
-        found = self.batches.range_at(position)
-        if found is not None and found[1] == last_offset:
-            return found[0]
-        logger.warning("rebuilding an index: %s misleads", self.path_of(INDEX_SUFFIX))
-        return None
 
     def _new_indexes(self) -> Indexes:
         paths = self.path_of(INDEX_SUFFIX), self.path_of(TIME_INDEX_SUFFIX)
