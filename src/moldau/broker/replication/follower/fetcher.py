@@ -1,9 +1,8 @@
 """Fetchers: each copies from one leader, one connection, one request for many partitions.
 
-Of one leader's partitions, those that can be asked for are part of a fetch session. One that must
-wait (for the disk, after an error, for its share of the bandwidth) is left out of it meanwhile, and
-holds up no other. When a partition comes in while a question waits at the leader for news, another
-question follows at once, and the leader lets go of the first.
+Of one leader's partitions, those that can be asked for are part of a fetch session; `admission`
+says which. When a partition comes in while a request waits at the leader, another request follows
+at once, and the leader lets go of the first.
 
 Nothing is asked while this broker is not registered: the leader could not tell which of its lives
 asks (KIP-903).
@@ -13,18 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
-from collections.abc import Coroutine, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from moldau.broker.partitions.partition import Partition
+from moldau.broker.replication.follower.admission import Admission
 from moldau.broker.replication.follower.bounds import leader_bounds
 from moldau.broker.replication.follower.fetch_session import FetcherSession
 from moldau.broker.replication.follower.followed import Followed, Next
 from moldau.broker.replication.follower.throttle import Throttle
-from moldau.log.errors import StorageError
 from moldau.peer.aio import AsyncConnection
 from moldau.peer.errors import PeerError, Refused
 from moldau.peer.peers import Purpose
@@ -59,9 +56,9 @@ class Fetcher:
     def __init__(self, broker: Broker, leader: int, number: int, throttle: Throttle) -> None:
         self._broker = broker
         self._leader = leader
-        self._throttle = throttle
         self._followed: dict[TopicIdPartition, Followed] = {}
         self._session = FetcherSession(self._wanted)
+        self._admission = Admission(broker, self._session, self._followed, throttle, self._ask_soon)
         self._lane = broker.peers.lane(leader, REPLICATION, number, self._patience_s)
         self._connection: AsyncConnection | None = None
         # Questions that wait for their answers, with their numbers, which only go up.
@@ -70,7 +67,6 @@ class Fetcher:
         self._changed = asyncio.Event()
         self._will_ask = False
         self._is_down = False
-        self._side: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 
     # What to follow
@@ -83,7 +79,7 @@ class Fetcher:
         if known is not None and known.partition is partition and known.epoch == followed.epoch:
             return
         self._followed[key] = followed
-        self._admit(followed)
+        self._admission.admit(followed)
         if self._task is None:
             self._task = self._broker.loop.create_task(self._run())
 
@@ -102,12 +98,10 @@ class Fetcher:
 
     async def stop(self) -> None:
         self._followed.clear()
-        tasks = list(self._side)
         if self._task is not None:
-            tasks.append(self._task)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._admission.stop()
 
     # Talking to the leader
 
@@ -261,7 +255,7 @@ class Fetcher:
                     continue
                 records = fetched.records
                 if self._broker.id in followed.partition.adding:
-                    self._slow_down(followed, len(records))
+                    self._admission.slow_down(followed, len(records))
                 taken += len(records)
                 if taken >= _AT_A_TIME:
                     taken = 0
@@ -279,67 +273,11 @@ class Fetcher:
                 outcome = await self._relocate(connection, followed)
                 outcomes.setdefault(outcome, []).append(followed)
         if Next.RETRY in outcomes:
-            self._resume_later(outcomes[Next.RETRY], self._backoff_s)
+            self._admission.retry(outcomes[Next.RETRY])
         if Next.CHECKPOINT in outcomes:
-            self._aside(self._checkpoint(outcomes[Next.CHECKPOINT]))
+            self._admission.checkpoint(outcomes[Next.CHECKPOINT])
         for followed in outcomes.get(Next.FLUSH, ()):
-            self._aside(self._flush(followed))
-
-    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._broker.loop.create_task(work)
-        self._side.add(task)
-        task.add_done_callback(self._side.discard)
-
-    def _resume_later(self, waiting: list[Followed], after_s: float) -> None:
-        self._broker.loop.call_later(after_s, self._resume, waiting)
-
-    def _resume(self, waiting: Iterable[Followed]) -> None:
-        for followed in waiting:
-            if self._followed.get(followed.key) is followed:
-                self._admit(followed)
-
-    def _admit(self, followed: Followed) -> None:
-        """Has the leader asked for a partition, once this disk holds what that tells it.
-
-        An earlier life, role or term may have left something to write down first.
-        """
-        if followed.partition.is_cut:
-            self._session.remove(followed.key)
-            self._aside(self._checkpoint([followed]))
-        elif followed.is_unflushed:
-            self._session.remove(followed.key)
-            self._aside(self._flush(followed))
-        else:
-            self._session.add(followed.key)
-        self._ask_soon()
-
-    def _slow_down(self, followed: Followed, size: int) -> None:
-        """Keeps a partition that is moving here from taking more than its share."""
-        rate = self._broker.settings.follower_replication_throttled_rate
-        wait_s = self._throttle.take(size, rate, time.monotonic())
-        if wait_s > 0.001 and followed.key in self._session:
-            self._session.remove(followed.key)
-            self._resume_later([followed], wait_s)
-
-    async def _flush(self, followed: Followed) -> None:
-        await followed.partition.force()
-        if not followed.is_unflushed:
-            self._resume([followed])
-        elif followed.partition.log.offline is None:
-            self._resume_later([followed], self._backoff_s)
-
-    async def _checkpoint(self, cut: list[Followed]) -> None:
-        """A crash must not find less than the recovery points promise."""
-        try:
-            await asyncio.to_thread(self._broker.logs.prepare_checkpoint())
-        except StorageError as error:
-            logger.error("the checkpoint after a truncation failed, trying again: %s", error)
-            await asyncio.sleep(1)
-            self._aside(self._checkpoint(cut))
-            return
-        for followed in cut:
-            followed.partition.is_cut = False
-        self._resume(cut)
+            self._admission.flush(followed)
 
     async def _relocate(self, connection: AsyncConnection, followed: Followed) -> Next:
         try:
