@@ -502,3 +502,14 @@ def test_a_name_with_a_line_break_makes_no_second_line() -> None:
     table.stable("client\nERROR", *"abcdefgh")
     assert all("\n" not in str(report) for report in table.reports)
     assert len(table.reports) == 9
+
+
+def test_a_report_names_late_members_in_the_order_they_came_whatever_the_process() -> None:
+    table = Table(initial_delay_ms=100)
+    for client in "abcde":
+        table.join(client=client, session_ms=2 * REBALANCE_MS)
+    table.pass_time(200)
+    assert table.state() is State.COMPLETING_REBALANCE
+    table.pass_time(REBALANCE_MS)
+    assert table.state() is State.EMPTY
+    assert "'a-1', 'b-2', 'c-3', 'd-4', 'e-5' never asked" in str(table.reports[-1])

@@ -307,7 +307,8 @@ class Generations:
         if self._join_by <= now:
             self._end_join(now)
         if self._sync_by <= now:
-            for member_id in list(self._unsynced):
+            # In the members' order: a set's own is another in every process.
+            for member_id in [each for each in self.roster.members if each in self._unsynced]:
                 self.note(Cause.UNSYNCED, member_id, now)
                 self.remove(member_id)
             self.prepare(now)
