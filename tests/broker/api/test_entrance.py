@@ -109,7 +109,7 @@ def test_every_request_asks_for_the_rights_that_its_api_declares(broker: Broker)
     authorizer = guard(broker)
     with Client(broker) as client:
         for api, declared in sorted(DECLARED.items()):
-            if declared.reader is not None or api == Api.ELECT_LEADERS:
+            if declared.reader is not None or api in (Api.ELECT_LEADERS, Api.ENVELOPE):
                 continue
             for version in range(declared.first, declared.last + 1):
                 authorizer.asked.clear()
