@@ -19,7 +19,7 @@ help:
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make docs    write the generated tables of docs/ anew"
 	@echo "make demo    the whole way, live: a broker, a group, and a Spark pipeline that proves itself"
-	@echo "make bench   the measurements of bench/, printed as a table"
+	@echo "make bench   measure a broker on this machine, printed as a table"
 	@echo "make bench-kafka   the same load on Moldau and on Apache Kafka, into bench/RESULTS.md"
 	@echo "make conformance   the same requests to Moldau and to Apache Kafka, every difference listed"
 	@echo "make torture kill a broker many times and check what it promised; the same for a cluster"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.bench.measure import MEASUREMENTS
+from bench.measure import ALL
 from moldau.bench.results import Row
 from moldau.bench.scale import TINY
 from moldau.bench.suite import run_suite
@@ -30,11 +30,11 @@ QUICK = ("startup", "requests", "latency")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MEASUREMENTS],
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ALL],
 )
 def test_a_measurement_runs_at_tiny_scale_and_cleans_up(name: str, tmp_path: Path) -> None:
     shown: list[Row] = []
-    report = run_suite(TINY, only=[name], parent=tmp_path, on_row=shown.append)
+    report = run_suite(TINY, measurements=ALL, only=[name], parent=tmp_path, on_row=shown.append)
     if name in NEED_SPARK and report.skipped:
         assert "not installed: pip install 'moldau[spark]'" in report.skipped[name]
         pytest.skip(report.skipped[name])
@@ -48,6 +48,11 @@ def test_a_measurement_runs_at_tiny_scale_and_cleans_up(name: str, tmp_path: Pat
             assert figure.median >= 0, (row.title, figure.name)
     assert not list(tmp_path.iterdir())
     assert not _children_of(os.getpid(), "moldau")
+
+
+def test_every_measurement_is_explained() -> None:
+    explained = Path("docs/benchmarks.md").read_text()
+    assert not [name for name in ALL if f"\n### {name}\n" not in explained]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

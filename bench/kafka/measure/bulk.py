@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from bench.kafka.comparison import Row
 from bench.kafka.measure.throughput import LARGE, SMALL, flow_comparison
 from bench.kafka.sides import Bench, UnderTest
-from moldau.bench.tasks import BulkFetch, BulkProduce, Flow
+from bench.tasks import BulkFetch, BulkProduce
+from moldau.bench.tasks import Flow
 
 _NOTE = (
     "Batches of 1 MB, built once and sent over a bare socket; what is fetched is received and not"

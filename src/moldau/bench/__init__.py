@@ -1,7 +1,8 @@
 """What `moldau bench` measures, and how.
 
 The measuring code is part of the package, so that the installed command works anywhere; `bench/`
-at the root of the repository keeps the runner that writes `RESULTS.md` there, and the results.
+at the root of the repository has what is for those who work on Moldau: further measurements, the
+runner that writes `RESULTS.md` there, and the results.
 
 Three kinds of process take part, and each has its own folder or module:
 

@@ -17,7 +17,6 @@ from typing import TypeVar
 import msgspec
 
 from moldau.bench.errors import BenchFailed
-from moldau.bench.tasks import Task
 
 _LOG_TAIL = 2000
 Answer = TypeVar("Answer", bound=msgspec.Struct)
@@ -121,12 +120,14 @@ class Children:
             self._stack.callback(child.stop)
         return child
 
-    def begin(self, task: Task) -> Child:
+    def begin(self, task: msgspec.Struct) -> Child:
         """Start a load process; its answer is still to come."""
+        # The `load` beside the module of tasks: ours, or one outside of the installed package.
+        program = f"{type(task).__module__.rpartition('.')[0]}.load"
         text = msgspec.json.encode(task).decode()
-        return self.start([sys.executable, "-m", "moldau.bench.load", text], _KEEP_MEMORY)
+        return self.start([sys.executable, "-m", program, text], _KEEP_MEMORY)
 
-    def run(self, task: Task, kind: type[Answer], timeout_s: float = 300) -> Answer:
+    def run(self, task: msgspec.Struct, kind: type[Answer], timeout_s: float = 300) -> Answer:
         """Have a load process do `task` and wait for its answer."""
         child = self.begin(task)
         try:

@@ -42,19 +42,3 @@ def fill(log: Log, size: int, message_size: int = 1024, batch_bytes: int = 500_0
     log.commit()
     log.advance_high_watermark(log.log_end)
     return log.log_end
-
-
-def fill_keys(log: Log, keys: int, message_size: int = 100, per_batch: int = 1000) -> None:
-    """Append one message for each of that many keys, and a second one for every other key."""
-    now_ms = time.time_ns() // 1_000_000
-    value = b"m" * message_size
-    for step in (1, 2):
-        for start in range(0, keys, per_batch * step):
-            numbers = range(start, min(start + per_batch * step, keys), step)
-            batch = build_batch(
-                Record(place, now_ms, b"key-%09d" % number, value, ())
-                for place, number in enumerate(numbers)
-            )
-            log.append(memoryview(batch), 0, now_ms)
-            log.commit()
-    log.advance_high_watermark(log.log_end)

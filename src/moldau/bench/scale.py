@@ -19,24 +19,10 @@ class Scale:
     loopback_s: float
     requests_s: float
     latency_messages: int
-    cold_bytes: int
-    hot_s: float
     starts: int
     partitions: int
     partition_rounds: int
     active_partitions: tuple[int, ...]
-    door_s: float
-    door_senders: int
-    door_request_bytes: int
-    door_readers: int
-    door_batch_bytes: int
-    door_records: int
-    door_topics: int
-    door_partitions: int
-    log_bytes: tuple[int, int]
-    log_slice_bytes: int
-    compaction_keys: int
-    compaction_beside_keys: int
     clean_start_bytes: int
     clean_start_partitions: int
     recovery_bytes: tuple[int, int]
@@ -48,13 +34,11 @@ class Scale:
     cluster_partitions: int
     cluster_topics: int
     failovers: int
-    decode_rows: int
     spark_bytes: int
     spark_sizes: tuple[int, ...]
     spark_spreads: tuple[int, ...]
     spark_sink_rows: int
     spark_latency_messages: int
-    spark_memory_rows: tuple[int, int]
 
 
 FULL = Scale(
@@ -66,24 +50,10 @@ FULL = Scale(
     loopback_s=1.0,
     requests_s=3.0,
     latency_messages=20_000,
-    cold_bytes=3 * GB,
-    hot_s=5.0,
     starts=11,
     partitions=5000,
     partition_rounds=3,
     active_partitions=(1, 100, 5000),
-    door_s=10.0,
-    door_senders=40,
-    door_request_bytes=100_000_000,
-    door_readers=60,
-    door_batch_bytes=60_000_000,
-    door_records=1_000_000,
-    door_topics=1000,
-    door_partitions=100_000,
-    log_bytes=(GB, 20 * GB),
-    log_slice_bytes=GB,
-    compaction_keys=10_000_000,
-    compaction_beside_keys=4_000_000,
     clean_start_bytes=10 * GB,
     clean_start_partitions=1000,
     recovery_bytes=(GB // 10, 5 * GB),
@@ -95,13 +65,11 @@ FULL = Scale(
     cluster_partitions=5000,
     cluster_topics=1000,
     failovers=5,
-    decode_rows=20_000_000,
     spark_bytes=GB,
     spark_sizes=(100, 1024),
     spark_spreads=(1, 10, 100),
     spark_sink_rows=2_000_000,
     spark_latency_messages=20_000,
-    spark_memory_rows=(1_000_000, 10_000_000),
 )
 QUICK = Scale(
     name="quick",
@@ -112,24 +80,10 @@ QUICK = Scale(
     loopback_s=0.5,
     requests_s=1.0,
     latency_messages=3000,
-    cold_bytes=GB // 2,
-    hot_s=1.5,
     starts=3,
     partitions=5000,
     partition_rounds=1,
     active_partitions=(1, 100, 5000),
-    door_s=4.0,
-    door_senders=40,
-    door_request_bytes=100_000_000,
-    door_readers=60,
-    door_batch_bytes=60_000_000,
-    door_records=200_000,
-    door_topics=1000,
-    door_partitions=10_000,
-    log_bytes=(GB // 2, 3 * GB),
-    log_slice_bytes=GB // 2,
-    compaction_keys=500_000,
-    compaction_beside_keys=600_000,
     clean_start_bytes=GB,
     clean_start_partitions=1000,
     recovery_bytes=(GB // 20, GB),
@@ -141,13 +95,11 @@ QUICK = Scale(
     cluster_partitions=5000,
     cluster_topics=1000,
     failovers=3,
-    decode_rows=5_000_000,
     spark_bytes=GB // 4,
     spark_sizes=(100, 1024),
     spark_spreads=(1, 10, 100),
     spark_sink_rows=300_000,
     spark_latency_messages=5000,
-    spark_memory_rows=(250_000, 2_500_000),
 )
 TINY = Scale(
     name="tiny",
@@ -158,24 +110,10 @@ TINY = Scale(
     loopback_s=0.05,
     requests_s=0.1,
     latency_messages=200,
-    cold_bytes=4_000_000,
-    hot_s=0.2,
     starts=1,
     partitions=50,
     partition_rounds=1,
     active_partitions=(1, 10),
-    door_s=0.3,
-    door_senders=4,
-    door_request_bytes=3_000_000,
-    door_readers=4,
-    door_batch_bytes=3_000_000,
-    door_records=3000,
-    door_topics=20,
-    door_partitions=100,
-    log_bytes=(2_000_000, 6_000_000),
-    log_slice_bytes=1_000_000,
-    compaction_keys=3000,
-    compaction_beside_keys=3000,
     clean_start_bytes=2_000_000,
     clean_start_partitions=20,
     recovery_bytes=(1_000_000, 4_000_000),
@@ -187,11 +125,9 @@ TINY = Scale(
     cluster_partitions=40,
     cluster_topics=10,
     failovers=1,
-    decode_rows=20_000,
     spark_bytes=2_000_000,
     spark_sizes=(100,),
     spark_spreads=(1, 10),
     spark_sink_rows=5000,
     spark_latency_messages=300,
-    spark_memory_rows=(5000, 20_000),
 )

@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,7 +14,7 @@ from types import FrameType
 from moldau.bench import machine
 from moldau.bench.child import Children
 from moldau.bench.errors import Unavailable
-from moldau.bench.measure import MEASUREMENTS
+from moldau.bench.measure import MEASUREMENTS, Measurement
 from moldau.bench.results import Report, Row
 from moldau.bench.scale import Scale
 from moldau.bench.workbench import Workbench
@@ -23,6 +23,7 @@ from moldau.bench.workbench import Workbench
 def run_suite(
     scale: Scale,
     *,
+    measurements: Mapping[str, Measurement] = MEASUREMENTS,
     only: Sequence[str] = (),
     parent: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
@@ -37,7 +38,7 @@ def run_suite(
     skipped: dict[str, str] = {}
     with _ends_on_sigterm(), _folder(parent) as folder, Children(folder) as children:
         about = machine.describe(folder)
-        for name, measure in MEASUREMENTS.items():
+        for name, measure in measurements.items():
             if only and name not in only:
                 continue
             own_folder = folder / name

@@ -1,4 +1,6 @@
-"""What a load process is told to do, and what it answers; JSON between the processes.
+"""Tasks: what a load process is told to do, and what it answers; JSON between the processes.
+
+The package `load` beside the module that defines a task does it.
 
 `broker_pid` names the process whose CPU time counts as the broker's in the timed window.
 """
@@ -59,33 +61,6 @@ class SmallRequests(msgspec.Struct, frozen=True, tag=True):
     in_flight: int
     seconds: float
     warm_up_s: float
-
-
-class BulkProduce(msgspec.Struct, frozen=True, tag=True):
-    """Send one prebuilt batch of about a megabyte over and over: at least `count` messages.
-
-    A third of that goes first, untimed.
-    """
-
-    host: str
-    port: int
-    topic: str
-    broker_pid: int
-    size: int
-    count: int
-
-
-class BulkFetch(msgspec.Struct, frozen=True, tag=True):
-    """Fetch the first `count` messages of partition 0 and look at none of them, twice.
-
-    The first time is untimed.
-    """
-
-    host: str
-    port: int
-    topic: str
-    broker_pid: int
-    count: int
 
 
 class ManyProducers(msgspec.Struct, frozen=True, tag=True):
@@ -156,23 +131,6 @@ class Rebalances(msgspec.Struct, frozen=True):
     load_cpu_s: float
 
 
-class PacedRequests(msgspec.Struct, frozen=True, tag=True):
-    """Send one small Produce request at a time, `rate` a second, until standard input closes."""
-
-    host: str
-    port: int
-    topic: str
-    size: int
-    rate: int
-
-
-class RoundTrips(msgspec.Struct, frozen=True):
-    """When each request left (CLOCK_MONOTONIC), and how long its answer took."""
-
-    sent_s: list[float]
-    took_s: list[float]
-
-
 class ProduceStamped(msgspec.Struct, frozen=True, tag=True):
     """Produce messages that carry their number and the time, `rate` a second, without linger."""
 
@@ -235,24 +193,6 @@ class SparkServer(msgspec.Struct, frozen=True, tag=True):
     folder: str
 
 
-class DecodeAlone(msgspec.Struct, frozen=True, tag=True):
-    """Decode record batches of `size` byte messages to Arrow, one buffer over and over.
-
-    All columns of the source, with CRCs checked; at least `rows` rows.
-    """
-
-    size: int
-    rows: int
-
-
-class ReadAlone(msgspec.Struct, frozen=True, tag=True):
-    """Do what a task of the Spark source does for the first `rows` offsets, without Spark."""
-
-    bootstrap: str
-    topic: str
-    rows: int
-
-
 class RowFlow(msgspec.Struct, frozen=True):
     """Rows that went by; `cpu_s` of all processes on the reading side, `memory_mib` at its most."""
 
@@ -266,18 +206,13 @@ Task = (
     Produce
     | Consume
     | SmallRequests
-    | BulkProduce
-    | BulkFetch
     | ManyProducers
     | CommitRequests
     | CommitSynchronously
     | RebalanceGroup
-    | PacedRequests
     | ProduceStamped
     | ConsumeStamped
     | ClientProgram
     | Loopback
     | SparkServer
-    | DecodeAlone
-    | ReadAlone
 )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import msgspec
 
 from moldau.bench import tasks
-from moldau.bench.errors import BenchFailed, Unavailable
+from moldau.bench.load.answer import answer_with
 
 
 def run(task: tasks.Task) -> msgspec.Struct:
@@ -26,14 +23,6 @@ def run(task: tasks.Task) -> msgspec.Struct:
             from moldau.bench.load.requests import small_requests
 
             return small_requests(task)
-        case tasks.BulkProduce():
-            from moldau.bench.load.bulk import bulk_produce
-
-            return bulk_produce(task)
-        case tasks.BulkFetch():
-            from moldau.bench.load.bulk import bulk_fetch
-
-            return bulk_fetch(task)
         case tasks.CommitRequests():
             from moldau.bench.load.requests import commit_requests
 
@@ -50,10 +39,6 @@ def run(task: tasks.Task) -> msgspec.Struct:
             from moldau.bench.load.many import many_producers
 
             return many_producers(task)
-        case tasks.PacedRequests():
-            from moldau.bench.load.requests import paced_requests
-
-            return paced_requests(task)
         case tasks.ProduceStamped():
             from moldau.bench.load.stamped import produce_stamped
 
@@ -74,26 +59,7 @@ def run(task: tasks.Task) -> msgspec.Struct:
             from moldau.bench.load.spark import serve
 
             return serve(task)
-        case tasks.DecodeAlone():
-            from moldau.bench.load.spark_reading import decode_alone
-
-            return decode_alone(task)
-        case tasks.ReadAlone():
-            from moldau.bench.load.spark_reading import read_alone
-
-            return read_alone(task)
-
-
-def main() -> None:
-    try:
-        answer = run(msgspec.json.decode(sys.argv[1], type=tasks.Task))
-    except (BenchFailed, Unavailable) as problem:
-        sys.exit(str(problem))
-    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
-    sys.stdout.flush()
-    # librdkafka's threads take a second to wind down; nothing is left to lose.
-    os._exit(0)
 
 
 if __name__ == "__main__":
-    main()
+    answer_with(lambda text: run(msgspec.json.decode(text, type=tasks.Task)))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import select
 import socket
-import sys
 import time
 from collections.abc import Callable
 
@@ -18,9 +16,7 @@ from moldau.bench.frames import (
 from moldau.bench.proc import cpu_seconds
 from moldau.bench.tasks import (
     CommitRequests,
-    PacedRequests,
     RequestFlow,
-    RoundTrips,
     SmallRequests,
 )
 
@@ -104,13 +100,14 @@ class Sender:
         return filled // size
 
 
-def produce_sender(task: SmallRequests | PacedRequests) -> Sender:
-    request = produce_request(task.topic, task.size)
-    return Sender(task.host, task.port, request, lambda answer: produce_error(answer, task.topic))
+def produce_sender(host: str, port: int, topic: str, size: int) -> Sender:
+    """A connection that sends one message of that size over and over."""
+    request = produce_request(topic, size)
+    return Sender(host, port, request, lambda answer: produce_error(answer, topic))
 
 
 def small_requests(task: SmallRequests) -> RequestFlow:
-    return _timed(produce_sender(task), task)
+    return _timed(produce_sender(task.host, task.port, task.topic, task.size), task)
 
 
 def commit_requests(task: CommitRequests) -> RequestFlow:
@@ -133,25 +130,3 @@ def _timed(sender: Sender, task: SmallRequests | CommitRequests) -> RequestFlow:
         seconds=time.monotonic() - started,
         broker_cpu_s=cpu_seconds(task.broker_pid) - broker_cpu,
     )
-
-
-def paced_requests(task: PacedRequests) -> RoundTrips:
-    sender = produce_sender(task)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    sent: list[float] = []
-    took: list[float] = []
-    interval = 1 / task.rate
-    due = answered = time.monotonic()
-    while True:
-        # Also the pacing: the wait ends when the next request is due or the bench has had enough.
-        stop, _, _ = select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))
-        if stop:
-            return RoundTrips(sent, took)
-        # A request held up behind a slow one counts from when it was due: it was slow as well.
-        start = due if answered > due else time.monotonic()
-        sender.round_trip()
-        answered = time.monotonic()
-        sent.append(start)
-        took.append(answered - start)
-        due += interval

@@ -7,38 +7,31 @@ from collections.abc import Callable, Iterator
 from moldau.bench.measure.client import measure_client
 from moldau.bench.measure.cluster import measure_cluster
 from moldau.bench.measure.cluster_failover import measure_failover
-from moldau.bench.measure.cold_reads import measure_cold_reads
-from moldau.bench.measure.compaction import measure_compaction
-from moldau.bench.measure.door import measure_door
 from moldau.bench.measure.flush import measure_flush
 from moldau.bench.measure.groups import measure_groups
 from moldau.bench.measure.latency import measure_latency
-from moldau.bench.measure.log_size import measure_log_size
 from moldau.bench.measure.partitions import measure_partitions
 from moldau.bench.measure.recovery import measure_recovery
 from moldau.bench.measure.small_requests import measure_small_requests
-from moldau.bench.measure.spark import measure_decode, measure_spark
+from moldau.bench.measure.spark import measure_spark
 from moldau.bench.measure.startup import measure_startup
 from moldau.bench.measure.throughput import measure_throughput
 from moldau.bench.results import Row
 from moldau.bench.workbench import Workbench
 
-MEASUREMENTS: dict[str, Callable[[Workbench], Iterator[Row]]] = {
+Measurement = Callable[[Workbench], Iterator[Row]]
+
+MEASUREMENTS: dict[str, Measurement] = {
     "startup": measure_startup,
     "throughput": measure_throughput,
     "requests": measure_small_requests,
     "latency": measure_latency,
-    "cold": measure_cold_reads,
     "partitions": measure_partitions,
-    "door": measure_door,
-    "log-size": measure_log_size,
     "flush": measure_flush,
-    "compaction": measure_compaction,
     "recovery": measure_recovery,
     "groups": measure_groups,
     "client": measure_client,
     "cluster": measure_cluster,
     "failover": measure_failover,
-    "decode": measure_decode,
     "spark": measure_spark,
 }

@@ -18,17 +18,15 @@ from moldau.bench.results import Figure, Row, Target, figure, percentile
 from moldau.bench.tasks import (
     Ages,
     ConsumeStamped,
-    DecodeAlone,
     Produce,
     ProduceStamped,
-    ReadAlone,
     RowFlow,
     SparkServer,
 )
 from moldau.bench.workbench import Workbench
 
 SMALL, LARGE = 100, 1024
-_LABELS = {SMALL: "100 B", LARGE: "1 KiB"}
+LABELS = {SMALL: "100 B", LARGE: "1 KiB"}
 _PACKAGES = ("deltalake", "numba", "pyarrow", "pyspark")
 _START_WITHIN_S = 90
 _JOB_WITHIN_S = 600
@@ -38,53 +36,12 @@ _PARTITIONS = 4
 _RATE = 1000
 
 _OF_CEILING = Target(80, at_least=True)
-_DECODE = {SMALL: Target(5e6, at_least=True)}
 
 
 def require_spark() -> None:
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise Unavailable(f"{' and '.join(missing)} not installed: pip install 'moldau[spark]'")
-
-
-def measure_decode(bench: Workbench) -> Iterator[Row]:
-    require_spark()
-    for size in (SMALL, LARGE):
-        bench.say(f"decode at {_LABELS[size]}")
-        rows = max(1, bench.scale.decode_rows * SMALL // size)
-        flows = [bench.children.run(DecodeAlone(size, rows), RowFlow) for _ in _repeats(bench)]
-        figures = (
-            figure(
-                "rows, one core", "rows/s", [f.rows / f.cpu_s for f in flows], _DECODE.get(size)
-            ),
-            figure("payload, one core", "MB/s", [f.rows * size / f.cpu_s / 1e6 for f in flows]),
-        )
-        yield Row("decode", f"record batches to Arrow, {_LABELS[size]}", figures)
-    with bench.broker() as broker:
-        yield _task_memory(bench, broker)
-
-
-def _task_memory(bench: Workbench, broker: BrokerUnderTest) -> Row:
-    """A task's memory must not grow with what it reads."""
-    few, many = bench.scale.spark_memory_rows
-    topic, _ = _filled(bench, broker, many, LARGE, 1)
-    small: list[RowFlow] = []
-    large: list[RowFlow] = []
-    for sample in _repeats(bench):
-        bench.say(f"memory of a reading task: sample {sample + 1} of {bench.scale.repeats}")
-        for rows, flows in ((few, small), (many, large)):
-            flows.append(bench.children.run(ReadAlone(broker.bootstrap, topic, rows), RowFlow))
-    growth = [b.memory_mib / a.memory_mib for a, b in zip(small, large, strict=True)]
-    return Row(
-        "decode",
-        "one reading task, 1 KiB",
-        (
-            figure("rows", "rows/s", [f.rows / f.seconds for f in large]),
-            figure(f"memory, {few:,} rows", "MiB", [f.memory_mib for f in small]),
-            figure(f"memory, {many:,} rows", "MiB", [f.memory_mib for f in large]),
-            figure("large to small", "x", growth, Target(1.1)),
-        ),
-    )
 
 
 def measure_spark(bench: Workbench) -> Iterator[Row]:
@@ -146,7 +103,7 @@ def _spark(bench: Workbench, slots: int) -> Iterator[_Spark]:
 
 
 def _topic_of(bench: Workbench, broker: BrokerUnderTest, size: int) -> tuple[str, int]:
-    return _filled(bench, broker, bench.scale.spark_bytes // size, size, _PARTITIONS)
+    return filled(bench, broker, bench.scale.spark_bytes // size, size, _PARTITIONS)
 
 
 class _Contest(NamedTuple):
@@ -157,14 +114,14 @@ class _Contest(NamedTuple):
 
 
 def _title(job: Read, slots: int) -> str:
-    return f"topic to {job.into}, {_LABELS[job.size]}, {_SLOTS[slots]}"
+    return f"topic to {job.into}, {LABELS[job.size]}, {_SLOTS[slots]}"
 
 
 def _contest(bench: Workbench, spark: _Spark, job: Read, slots: int) -> _Contest:
     contest = _Contest([], [])
     ready_made = msgspec.structs.replace(job, is_ceiling=True)
     _warm_up(bench, spark, ready_made, job)
-    for sample in _repeats(bench):
+    for sample in repeats(bench):
         bench.say(f"{_title(job, slots)}: sample {sample + 1} of {bench.scale.repeats}")
         contest.ready_made.append(spark.flow(ready_made))
         contest.ours.append(spark.flow(job))
@@ -195,7 +152,7 @@ def _sink(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
     job = Write(broker.bootstrap, topic, rows, SMALL)
     bench.say("rows to a topic")
     warm_ups = _warm_up(bench, spark, job)
-    flows = [spark.flow(job) for _ in _repeats(bench)]
+    flows = [spark.flow(job) for _ in repeats(bench)]
     broker.expect_messages(topic, rows * (warm_ups + len(flows)), _PARTITIONS)
     broker.delete_topic(topic)
     cost = figure("CPU per row", "us", [f.cpu_s * 1e6 / f.rows for f in flows])
@@ -211,7 +168,7 @@ def _latency(
     where = "a topic" if to_topic else "foreachBatch"
     runs: list[list[float]] = []
     batches: list[float] = []
-    for sample in _repeats(bench):
+    for sample in repeats(bench):
         bench.say(f"latency to {where}: sample {sample + 1} of {bench.scale.repeats}")
         topic, target = bench.new_topic(), bench.new_topic() if to_topic else ""
         for name in filter(None, (topic, target)):
@@ -252,11 +209,11 @@ def _spreads(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
     """The same rows in few partitions and in many."""
     rates: list[Figure] = []
     for partitions in bench.scale.spark_spreads:
-        topic, rows = _filled(bench, broker, bench.scale.spark_bytes // SMALL, SMALL, partitions)
+        topic, rows = filled(bench, broker, bench.scale.spark_bytes // SMALL, SMALL, partitions)
         bench.say(f"topic with {partitions} partitions")
         job = Read(broker.bootstrap, topic, rows, SMALL, partitions, "count")
         _warm_up(bench, spark, job)
-        flows = [spark.flow(job) for _ in _repeats(bench)]
+        flows = [spark.flow(job) for _ in repeats(bench)]
         plural = "partition" if partitions == 1 else "partitions"
         rates.append(
             figure(f"{partitions} {plural}", "rows/s", [f.rows / f.seconds for f in flows])
@@ -287,13 +244,13 @@ def _scaling(one: _Contest, two: _Contest) -> Row:
     )
 
 
-def _filled(
+def filled(
     bench: Workbench, broker: BrokerUnderTest, messages: int, size: int, partitions: int
 ) -> tuple[str, int]:
     """A new topic with about that many messages, evenly spread; its name, and how many it has."""
     topic = bench.new_topic()
     broker.create_topic(topic, partitions)
-    bench.say(f"writing {messages:,} messages of {_LABELS[size]}")
+    bench.say(f"writing {messages:,} messages of {LABELS[size]}")
     per_turn = max(1, min(10_000, messages // partitions))
     task = Produce(
         broker.bootstrap, topic, broker.pid, size, messages, partitions, per_turn=per_turn
@@ -314,7 +271,7 @@ def _warm_up(bench: Workbench, spark: _Spark, *jobs: Job) -> int:
     return len(jobs)
 
 
-def _repeats(bench: Workbench) -> range:
+def repeats(bench: Workbench) -> range:
     return range(bench.scale.repeats)
 
 

@@ -36,8 +36,8 @@ def bench(
         typer.Option(
             metavar="NAME",
             help="Run only this measurement; may be repeated. One of startup, throughput, "
-            "requests, latency, cold, partitions, door, log-size, flush, compaction, "
-            "recovery, groups, client, cluster, failover, decode, spark.",
+            "requests, latency, partitions, flush, recovery, groups, client, cluster, "
+            "failover, spark.",
             autocompletion=complete_names,
         ),
     ] = None,

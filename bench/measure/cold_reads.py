@@ -12,9 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.scale import amounts_of
+from bench.tasks import PacedRequests, RoundTrips
 from moldau.bench.broker import BrokerUnderTest
 from moldau.bench.results import Figure, Row, figure, percentile
-from moldau.bench.tasks import Consume, Flow, PacedRequests, Produce, RoundTrips
+from moldau.bench.tasks import Consume, Flow, Produce
 from moldau.bench.workbench import Workbench
 
 RATE = 1000
@@ -29,7 +31,7 @@ def measure_cold_reads(bench: Workbench) -> Iterator[Row]:
         hot, cold = bench.new_topic(), bench.new_topic()
         broker.create_topic(hot)
         broker.create_topic(cold)
-        count = bench.scale.cold_bytes // _COLD_SIZE
+        count = amounts_of(bench.scale).cold_bytes // _COLD_SIZE
         bench.say("cold reads: writing the data")
         bench.children.run(Produce(broker.bootstrap, cold, broker.pid, _COLD_SIZE, count), Flow)
 
@@ -61,7 +63,7 @@ def measure_cold_reads(bench: Workbench) -> Iterator[Row]:
 
 def _alone(bench: Workbench) -> Window:
     started = time.monotonic()
-    time.sleep(bench.scale.hot_s)
+    time.sleep(amounts_of(bench.scale).hot_s)
     return started, time.monotonic()
 
 
@@ -74,7 +76,7 @@ def _reading(
     """
     flows: list[Flow] = []
     shares: list[float] = []
-    while not flows or sum(flow.seconds for flow in flows) < bench.scale.hot_s:
+    while not flows or sum(flow.seconds for flow in flows) < amounts_of(bench.scale).hot_s:
         if evicted:
             shares.append(evict(broker.segment_files(topic)))
         flows.append(_read(bench, broker, topic, count))

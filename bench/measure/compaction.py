@@ -11,11 +11,13 @@ from pathlib import Path
 
 import msgspec
 
+from bench.scale import amounts_of
+from bench.tasks import PacedRequests, RoundTrips
 from moldau.bench.broker import BrokerUnderTest
 from moldau.bench.errors import BenchFailed
-from moldau.bench.offline import fill_keys, open_logs
+from moldau.bench.offline import open_logs
 from moldau.bench.results import Row, Target, figure, percentile
-from moldau.bench.tasks import PacedRequests, RequestFlow, RoundTrips, SmallRequests
+from moldau.bench.tasks import RequestFlow, SmallRequests
 from moldau.bench.workbench import Workbench
 from moldau.log.compaction.candidates import candidate, job_of
 from moldau.log.compaction.job import Job, Outcome
@@ -24,6 +26,7 @@ from moldau.log.config import LogConfig
 from moldau.log.durability import prepare_flush
 from moldau.log.log import Log
 from moldau.log.retention import roll_if_due
+from moldau.records.record import Record, build_batch
 
 _MESSAGE_SIZE = 100
 _SEGMENT_BYTES = 64 << 20
@@ -47,7 +50,7 @@ def measure_compaction(bench: Workbench) -> Iterator[Row]:
 
 def _speed(bench: Workbench) -> Row:
     """Workers alone, one round after another until the log is clean."""
-    keys = bench.scale.compaction_keys
+    keys = amounts_of(bench.scale).compaction_keys
     bench.say(f"compaction: writing {keys:,} keys")
     seconds = 0.0
     rounds = 0
@@ -56,7 +59,7 @@ def _speed(bench: Workbench) -> Row:
     with bench.stopped_topic({}) as (folder, topic), open_logs(folder) as store:
         log = store.logs[topic, 0]
         log.config = LogConfig.parse(_CONFIG, LogConfig())
-        fill_keys(log, keys, _MESSAGE_SIZE)
+        _fill_keys(log, keys, _MESSAGE_SIZE)
         _seal(log)
         while (chosen := candidate(log, time.time_ns() // 1_000_000)) is not None:
             bench.say(f"compaction: {log.clean_end:,} of {log.log_end:,} offsets are clean")
@@ -122,7 +125,7 @@ def _beside_a_producer(bench: Workbench) -> Row:
             with open_logs(folder) as store:
                 log = store.logs[topic, 0]
                 log.config = LogConfig.parse(_CONFIG, LogConfig())
-                fill_keys(log, bench.scale.compaction_beside_keys, _MESSAGE_SIZE)
+                _fill_keys(log, amounts_of(bench.scale).compaction_beside_keys, _MESSAGE_SIZE)
                 _seal(log)
                 end = log.log_end
             broker = bench.start_broker(data_dir=folder, settings=_SETTINGS)
@@ -181,3 +184,19 @@ def _clean_up_to(folder: Path, topic: str) -> int:
     path = folder / "cleaner-offset-checkpoint"
     lines = path.read_text().splitlines()[2:] if path.exists() else []
     return next((int(line.split()[2]) for line in lines if line.split()[0] == topic), 0)
+
+
+def _fill_keys(log: Log, keys: int, message_size: int = 100, per_batch: int = 1000) -> None:
+    """Append one message for each of that many keys, and a second one for every other key."""
+    now_ms = time.time_ns() // 1_000_000
+    value = b"m" * message_size
+    for step in (1, 2):
+        for start in range(0, keys, per_batch * step):
+            numbers = range(start, min(start + per_batch * step, keys), step)
+            batch = build_batch(
+                Record(place, now_ms, b"key-%09d" % number, value, ())
+                for place, number in enumerate(numbers)
+            )
+            log.append(memoryview(batch), 0, now_ms)
+            log.commit()
+    log.advance_high_watermark(log.log_end)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from bench.tasks import BulkFetch, BulkProduce
 from moldau.bench.errors import BenchFailed
 from moldau.bench.frames import one_batch, produce_batch_request, produce_error
 from moldau.bench.load.requests import Sender
 from moldau.bench.proc import cpu_seconds
-from moldau.bench.tasks import BulkFetch, BulkProduce, Flow
+from moldau.bench.tasks import Flow
 from moldau.peer.connection import Connection
 from moldau.peer.view import ClusterView
 from moldau.records.batch import HEADER_SIZE, read_header

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 
+from bench.scale import amounts_of
 from moldau.bench.broker import BrokerUnderTest
 from moldau.bench.errors import Unavailable
 from moldau.bench.measure.flows import cpu_us_per_message
@@ -19,8 +20,8 @@ _SPARE_BYTES = 2_000_000_000
 
 
 def measure_log_size(bench: Workbench) -> Iterator[Row]:
-    short, long = bench.scale.log_bytes
-    slice_bytes = bench.scale.log_slice_bytes
+    short, long = amounts_of(bench.scale).log_bytes
+    slice_bytes = amounts_of(bench.scale).log_slice_bytes
     needed = long + (_SAMPLES + 1) * slice_bytes + _SPARE_BYTES
     if shutil.disk_usage(bench.folder).free < needed:
         raise Unavailable(f"needs {needed / 1e9:.0f} GB of free disk in {bench.folder}")
@@ -65,7 +66,7 @@ class _GrowingLog:
     def __init__(self, bench: Workbench, broker: BrokerUnderTest) -> None:
         self._bench = bench
         self._broker = broker
-        self._slice = bench.scale.log_slice_bytes // _MESSAGE_SIZE
+        self._slice = amounts_of(bench.scale).log_slice_bytes // _MESSAGE_SIZE
         self.topic = bench.new_topic()
         broker.create_topic(self.topic)
         self._messages = 0

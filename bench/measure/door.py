@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
+from bench.scale import amounts_of
+from bench.tasks import PacedRequests, RoundTrips
 from moldau.bench.broker import BrokerUnderTest
 from moldau.bench.errors import BenchFailed
 from moldau.bench.frames import CLIENT_ID, produce_batch_request, produce_error
 from moldau.bench.results import Figure, Row, Target, figure, percentile
-from moldau.bench.tasks import PacedRequests, RoundTrips
 from moldau.bench.workbench import Workbench
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch
@@ -37,16 +38,16 @@ Attack = Callable[[Workbench, BrokerUnderTest], list[Figure]]
 
 
 def measure_door(bench: Workbench) -> Iterator[Row]:
-    scale = bench.scale
-    clients, claimed = scale.door_senders, scale.door_request_bytes
+    scale, amounts = bench.scale, amounts_of(bench.scale)
+    clients, claimed = amounts.door_senders, amounts.door_request_bytes
     yield _besieged(bench, f"{clients} half-sent requests of {_mb(claimed)}", _half_sent)
-    yield _besieged(bench, f"{scale.door_readers} clients that never read", _never_read, _widen)
-    size = _mb(scale.door_batch_bytes)
+    yield _besieged(bench, f"{amounts.door_readers} clients that never read", _never_read, _widen)
+    size = _mb(amounts.door_batch_bytes)
     yield _besieged(bench, f"batches of {size}, decompressed in a compacted topic", _expanding)
-    count = scale.door_records
+    count = amounts.door_records
     yield _besieged(bench, f"a batch of {count:,} tiny records in a compacted topic", _tiny)
     yield _besieged(bench, f"creating and deleting {scale.partitions:,} partitions", _partitions)
-    yield _besieged(bench, f"{scale.door_topics:,} topics and what describes them", _topics)
+    yield _besieged(bench, f"{amounts.door_topics:,} topics and what describes them", _topics)
     yield _stop(bench)
 
 
@@ -65,7 +66,7 @@ def _besieged(
         started = time.monotonic()
         own = attack(bench, broker)
         # What it leaves behind counts as well.
-        time.sleep(max(0.0, started + bench.scale.door_s - time.monotonic()))
+        time.sleep(max(0.0, started + amounts_of(bench.scale).door_s - time.monotonic()))
         paced.close_input()
         took = [seconds * 1000 for seconds in paced.answer(RoundTrips, _TIMEOUT_S).took_s]
         paced.stop()
@@ -97,17 +98,17 @@ def _longest_stall(broker: BrokerUnderTest) -> float:
 
 
 def _half_sent(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
-    size = bench.scale.door_request_bytes
+    size = amounts_of(bench.scale).door_request_bytes
     piece = bytes(1 << 20)
     with ExitStack() as stack:
         left: dict[socket.socket, int] = {}
-        for _ in range(bench.scale.door_senders):
+        for _ in range(amounts_of(bench.scale).door_senders):
             sock = stack.enter_context(_connected(broker))
             sock.sendall(struct.pack(">i", size))
             sock.setblocking(False)
             # All but a little: nobody ever gets to handle it.
             left[sock] = size - len(piece)
-        deadline = time.monotonic() + bench.scale.door_s
+        deadline = time.monotonic() + amounts_of(bench.scale).door_s
         sent = 0
         while left and time.monotonic() < deadline:
             for sock in select.select([], list(left), [], 0.1)[1]:
@@ -132,10 +133,13 @@ def _widen(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
 def _never_read(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
     question = _request(Api.METADATA, topics=None)
     with ExitStack() as stack:
-        socks = [stack.enter_context(_connected(broker)) for _ in range(bench.scale.door_readers)]
+        socks = [
+            stack.enter_context(_connected(broker))
+            for _ in range(amounts_of(bench.scale).door_readers)
+        ]
         for sock in socks:
             sock.setblocking(False)
-        deadline = time.monotonic() + bench.scale.door_s
+        deadline = time.monotonic() + amounts_of(bench.scale).door_s
         sent = 0
         while time.monotonic() < deadline:
             ready = select.select([], socks, [], 0.1)[1]
@@ -145,14 +149,14 @@ def _never_read(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
 
 
 def _expanding(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
-    value = bytes(range(256)) * (bench.scale.door_batch_bytes // 256)
+    value = bytes(range(256)) * (amounts_of(bench.scale).door_batch_bytes // 256)
     batch = build_batch([Record(0, _now_ms(), b"key", value)], Codec.ZSTD)
     return [_produced(bench, broker, bytes(batch), bench.scale.repeats * 2)]
 
 
 def _tiny(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
     stamp = _now_ms()
-    records = (Record(n, stamp, b"k", b"") for n in range(bench.scale.door_records))
+    records = (Record(n, stamp, b"k", b"") for n in range(amounts_of(bench.scale).door_records))
     return [_produced(bench, broker, bytes(build_batch(records, Codec.ZSTD)), 1)]
 
 
@@ -186,7 +190,7 @@ def _partitions(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
 
 
 def _topics(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
-    names = [bench.new_topic() for _ in range(bench.scale.door_topics)]
+    names = [bench.new_topic() for _ in range(amounts_of(bench.scale).door_topics)]
     wanted = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
     resources = [{"resource_type": 2, "resource_name": name} for name in names]
     offsets = [
@@ -223,7 +227,7 @@ def _until_removed(broker: BrokerUnderTest, topics: Sequence[str]) -> None:
 
 def _stop(bench: Workbench) -> Row:
     """Stops and starts with many partitions."""
-    count = bench.scale.door_partitions
+    count = amounts_of(bench.scale).door_partitions
     bench.say(f"door: stopping with {count:,} partitions")
     per_topic = min(count, 10_000)
     with bench.broker() as broker:

@@ -6,8 +6,9 @@ import resource
 import time
 from dataclasses import replace
 
+from bench.tasks import DecodeAlone, ReadAlone
 from moldau.bench.frames import one_batch
-from moldau.bench.tasks import DecodeAlone, ReadAlone, RowFlow
+from moldau.bench.tasks import RowFlow
 from moldau.peer.cluster import Cluster
 from moldau.peer.fetch_stream import FetchStream
 from moldau.spark.arrow.decode import Decoder

@@ -1,0 +1,1 @@
+"""The load processes of these measurements, as in `moldau.bench.load`."""

@@ -1,0 +1,20 @@
+"""Measurements for who works on Moldau: what a user's own machine says little about."""
+
+from __future__ import annotations
+
+from bench.measure.cold_reads import measure_cold_reads
+from bench.measure.compaction import measure_compaction
+from bench.measure.decode import measure_decode
+from bench.measure.door import measure_door
+from bench.measure.log_size import measure_log_size
+from moldau.bench.measure import MEASUREMENTS as OF_USERS
+from moldau.bench.measure import Measurement
+
+MEASUREMENTS: dict[str, Measurement] = {
+    "cold": measure_cold_reads,
+    "door": measure_door,
+    "log-size": measure_log_size,
+    "compaction": measure_compaction,
+    "decode": measure_decode,
+}
+ALL = OF_USERS | MEASUREMENTS
