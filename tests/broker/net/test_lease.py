@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -10,6 +11,7 @@ from moldau.broker.net import connection
 from moldau.broker.server import Broker as Server
 from moldau.cluster.lease import Lease
 from moldau.testing import Broker
+from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.wire_client import Client, inside, make_batch, until_parked
 
@@ -65,6 +67,15 @@ def test_a_write_during_which_the_lease_ends_is_not_acknowledged(
     clock.looks_before_jump = 1
     client.send_produce("leased", make_batch(b"x"), acks=acks)
     assert client.is_closed()
+
+
+def test_an_answer_at_once_during_which_the_lease_ends_is_not_sent(
+    client: Client, clock: Clock
+) -> None:
+    clock.looks_before_jump = 1
+    client.send(Api.API_VERSIONS, 0)
+    with suppress(ConnectionResetError):
+        assert client.socket.recv(1) == b""
 
 
 def test_a_fetch_that_waited_past_the_end_of_a_lease_is_not_answered_as_by_a_leader(

@@ -42,6 +42,7 @@ class Wire(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self.output = self._form(self.loop, transport, self._on_drained, self.failures.append)
+        self.output.begin()
 
     def pause_writing(self) -> None:
         self.output.pause_writing()
@@ -376,6 +377,22 @@ def test_a_transport_that_is_full_when_a_thread_has_read_is_waited_for(
         # Nobody waits any more: another word from the transport changes nothing.
         wire.output.resume_writing()
         assert wire.drained == 1
+
+    on_transport(work)
+
+
+def test_a_transport_that_has_something_to_send_already_is_waited_for(on_transport: Run) -> None:
+    """As under TLS, whose handshake may not have left yet."""
+
+    async def work(wire: Wire) -> None:
+        wire.transport.set_write_buffer_limits(high=1 << 30)
+        wire.transport.write(CONTENT)
+        wire.output.begin()
+        assert wire.output.backed_up
+        wire.output.put(b"end")
+        wire.output.flush()
+        assert await wire.receive(len(CONTENT) + 3) == CONTENT + b"end"
+        await wire.until(lambda: wire.drained == 1)
 
     on_transport(work)
 

@@ -122,6 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answer = self._responses.answer
         self.reserve = self._responses.reserve
         self.hold = self._responses.hold
+        self._output.begin()
         if not self._broker.register(self):
             self.close("there are as many connections as max.connections or the system allow")
 

@@ -76,7 +76,11 @@ class Output(ABC):
             self._queue.clear()
             self._let_go()
 
-    # -- what the transport tells about its own writes
+    # -- the transport's own writes
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Ask the transport for `pause_writing` and `resume_writing`, which may come at once."""
 
     @abstractmethod
     def pause_writing(self) -> None:
@@ -139,8 +143,6 @@ class Output(ABC):
         self._resume()
 
     def _resume(self) -> None:
-        if self._closed:
-            return
         self.backed_up = False
         self.flush()
         if not self.backed_up and not self._closed:

@@ -36,11 +36,16 @@ class SocketOutput(Output):
         super().__init__(loop, drained, failed)
         self._socket = _own_socket(transport)
 
+    # The transport has nothing to write.
+
+    def begin(self) -> None:
+        """Do nothing."""
+
     def pause_writing(self) -> None:
-        """Do nothing: the transport has nothing to write."""
+        """Do nothing."""
 
     def resume_writing(self) -> None:
-        """Do nothing, for the same reason."""
+        """Do nothing."""
 
     def _let_go(self) -> None:
         if self.backed_up:

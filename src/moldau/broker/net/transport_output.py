@@ -38,7 +38,9 @@ class TransportOutput(Output):
         self._paused = False
         # Whether it is the transport that will end the wait.
         self._awaits_room = False
-        transport.set_write_buffer_limits(high=_HIGH_WATER, low=0)
+
+    def begin(self) -> None:
+        self._transport.set_write_buffer_limits(high=_HIGH_WATER, low=0)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -56,8 +58,6 @@ class TransportOutput(Output):
         self._awaits_room = False
 
     def _send_bytes(self) -> bool:
-        if self._paused:
-            return self._wait_for_room()
         queue = self._queue
         parts = [queue.popleft()]
         while queue and not isinstance(queue[0], Slice):
@@ -81,11 +81,8 @@ class TransportOutput(Output):
         else:
             self._queue.popleft()
         if self._paused:
-            return self._wait_for_room()
+            self._awaits_room = True
+            return False
         if size:
             self._loop.call_soon(self._resume)
         return not size
-
-    def _wait_for_room(self) -> bool:
-        self._awaits_room = True
-        return False
