@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,19 @@ LAYERS = (
     "testing",
     "bench",
     "cli",
+)
+# The rooms of the broker, bottom up too. What lies beside them is below all of them, but for the
+# composition root, which is above.
+ROOMS = (
+    "security",
+    "net",
+    "partitions",
+    "replication",
+    "coordination",
+    "membership",
+    "upkeep",
+    "api",
+    "server",
 )
 # `python -m moldau` is the command line under another name.
 TOP = ("__main__",)
@@ -80,6 +94,56 @@ def test_a_module_imports_only_from_its_own_part_and_parts_below(path: Path) -> 
 def test_every_part_has_its_place_in_the_order() -> None:
     parts = {part_of(name_of(path)) for path in MODULES} - {"", *TOP}
     assert parts <= set(LAYERS)
+
+
+def height_in_broker(module: str) -> int | None:
+    """How high up in the broker a module lies; None if it is no part of it."""
+    words = module.split(".")
+    if words[:2] != ["moldau", "broker"]:
+        return None
+    return ROOMS.index(words[2]) + 1 if len(words) > 2 and words[2] in ROOMS else 0
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if height_in_broker(name_of(path)) is not None], ids=name_of
+)
+def test_a_module_of_the_broker_imports_only_from_its_own_room_and_rooms_below(path: Path) -> None:
+    height = height_in_broker(name_of(path)) or 0
+    above = sorted(name for name in imports_of(path) if (height_in_broker(name) or 0) > height)
+    assert not above, f"{name_of(path)} imports from a room above it: {above}"
+
+
+def test_every_room_of_the_broker_has_its_place_in_the_order() -> None:
+    rooms = {path.parent.name for path in (PACKAGE / "broker").glob("*/__init__.py")}
+    assert rooms == set(ROOMS) - {"server"}
+
+
+def modules_imported_by(path: Path) -> set[str]:
+    """The modules of ours behind the names that a file imports, for type checking too."""
+    names = {name_of(each) for each in MODULES}
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in names else node.module or "")
+    return found & names - {name_of(path)}
+
+
+# A log hands itself to the part that forces it to disk.
+ALLOWED_CYCLE = ("moldau.log.durability", "moldau.log.log")
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {name_of(each): modules_imported_by(each) for each in MODULES}
+    graph[ALLOWED_CYCLE[0]].discard(ALLOWED_CYCLE[1])
+    order = graphlib.TopologicalSorter(graph)
+    try:
+        order.prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"these import each other: {' <- '.join(error.args[1])}")
 
 
 NOT_FOR_A_BROKER = frozenset(

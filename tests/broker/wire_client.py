@@ -88,7 +88,7 @@ def append_open(broker: Broker, topic: str, value: bytes) -> None:
 
     def append(server: Server) -> None:
         server.partitions[topic, 0].append(memoryview(batch), now_ms())
-        server.commit([])
+        server.partitions.commit([])
 
     inside(broker, append)
 

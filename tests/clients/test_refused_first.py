@@ -32,7 +32,7 @@ def recovering(under_way: int) -> Iterator[tuple[PipelineProxy, Broker]]:
     """A broker short of replicas in sync until it has refused the first batch."""
 
     def recover() -> None:
-        refused = inside(broker, lambda server: len(server.refused_writes))
+        refused = inside(broker, lambda server: len(server.partitions.refused_writes))
         with Client(broker) as client:
             client.alter("t", min_insync_replicas="1")
         assert refused == 1

@@ -10,43 +10,40 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Collection, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from moldau.broker import logs
-from moldau.broker.api.cluster.metadata import MetadataCache
+from moldau.broker.api.cluster.envelope import EnvelopeParts
+from moldau.broker.api.cluster.metadata_cache import MetadataCache
+from moldau.broker.api.cluster.parts import ClusterParts
 from moldau.broker.api.entrance import Entrance
 from moldau.broker.api.forwarding import Forwarding
+from moldau.broker.api.groups.parts import GroupParts
 from moldau.broker.api.records.fetch_sessions import FetchSessions
-from moldau.broker.api.records.produce import ProduceResponse
+from moldau.broker.api.records.parts import RecordParts
+from moldau.broker.api.topics.parts import TopicParts
 from moldau.broker.coordination.groups.coordinator import GroupCoordinator
+from moldau.broker.coordination.node_host import NodeHost
 from moldau.broker.dynamic_settings import effective_settings
 from moldau.broker.membership.departures import Departures
-from moldau.broker.membership.membership import Membership
+from moldau.broker.membership.known_brokers import KnownBrokers
+from moldau.broker.membership.membership import Membership, new_store
 from moldau.broker.net.connection import Connection
-from moldau.broker.net.context import Context
-from moldau.broker.net.exit import Exit
-from moldau.broker.net.hangups import Hangups
+from moldau.broker.net.connections import Connections
 from moldau.broker.net.listener import Listener, in_words
-from moldau.broker.net.request_memory import RequestMemory
 from moldau.broker.net.socket_output import SocketOutput
 from moldau.broker.net.transport_output import TransportOutput
-from moldau.broker.net.turns import Turns
-from moldau.broker.partitions.flusher import Flusher
-from moldau.broker.partitions.partition import Partition
-from moldau.broker.partitions.refused_writes import RefusedWrites
+from moldau.broker.node import Node
+from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.partitions.repairs import Repairs
-from moldau.broker.partitions.replicas import Owner, Replicas
+from moldau.broker.partitions.replicas import Replicas
 from moldau.broker.replication.replication import Replication
 from moldau.broker.settings import BrokerSettings
 from moldau.broker.upkeep.stalls import Stalls
 from moldau.broker.upkeep.start_progress import StartProgress
 from moldau.broker.upkeep.upkeep import Upkeep
 from moldau.cluster.controller import Controller
-from moldau.cluster.decisions.assignment import NewTopic
-from moldau.cluster.errors import ClusterError
 from moldau.cluster.peers import peers_in
 from moldau.cluster.state.changes import (
     AnyChange,
@@ -54,14 +51,8 @@ from moldau.cluster.state.changes import (
     LeadersRestarted,
 )
 from moldau.cluster.state.internal_topics import CONSUMER_OFFSETS
-from moldau.cluster.state.topics import BrokerInfo, Endpoint, Topic
-from moldau.log.errors import StorageError
-from moldau.log.log import Log
 from moldau.log.store.store import LogStore, Progress
 from moldau.settings import INT_MAX
-from moldau.topic_partition import TopicPartition
-from moldau.wire.primitives import Endpoint as LeaderEndpoint
-from moldau.wire.primitives import TopicKey
 
 logger = logging.getLogger("moldau.broker")
 
@@ -71,7 +62,10 @@ _SWITCH_S = 0.0005
 
 
 class Broker:
-    """One broker. Everything here happens on one event loop."""
+    """One broker on the running loop, where everything happens. It is complete once it is built.
+
+    `start` opens the parts in their order and runs them until `stop`.
+    """
 
     def __init__(
         self,
@@ -79,26 +73,6 @@ class Broker:
         most_connections: int = INT_MAX,
         on_progress: Progress | None = None,
     ) -> None:
-        self.settings = self._started_with = settings
-        self._on_progress = on_progress
-        # What the process has descriptors for, whatever max.connections says.
-        self._most_connections = most_connections
-        # A lookup by time or a check of records may decompress 128 MB, so only a few run at once.
-        self.lookups = asyncio.Semaphore(2)
-        # Whether any topic has had its records looked into; most brokers have none.
-        self.checks_records = False
-        self.id = settings.node_id
-        self.partitions: dict[TopicPartition, Partition] = {}
-        self.sessions = FetchSessions(settings.max_incremental_fetch_session_cache_slots)
-        self.metadata_cache = MetadataCache()
-        self.connections: set[Connection] = set()
-        self.request_memory = RequestMemory(
-            lambda: self.settings.queued_max_request_bytes, self.connections
-        )
-        self.replicas = Replicas(self)
-        self.refused_writes = RefusedWrites()
-        self._dirty: list[Partition] = []
-        self._tasks: set[asyncio.Task[None]] = set()
         output = SocketOutput if settings.socket_sendfile_enable else TransportOutput
         self.listeners = [
             Listener(
@@ -111,6 +85,62 @@ class Broker:
             )
             for each in settings.all_listeners
         ]
+        self.logs = LogStore(
+            settings.folder,
+            defaults=settings.topic_defaults,
+            max_open_files=settings.max_open_files,
+            on_progress=on_progress,
+        )
+        self.store = new_store(settings, self.listeners)
+        self.node = node = Node(settings, self.logs, self.store)
+        self.id, self.loop, self.state = node.id, node.loop, node.state
+        self.stalls = Stalls(node.loop)
+        self.peers = peers_in(self.store, node.id)
+        self.controller = Controller(self.store, settings, node.id, self.peers)
+        self.forwarding = Forwarding(node, self.controller, self.peers)
+
+        self.partitions = partitions = Partitions(node)
+        self.replicas = Replicas(partitions, self.configure)
+        self.replication = Replication(partitions, self.peers)
+        self.repairs = Repairs(partitions, self.replicas, self.replication.partition_changed)
+        self.groups = GroupCoordinator(NodeHost(node, self.controller, self.replicas))
+        self.replicas.watchers += (self.replication, self.repairs)
+        self.replicas.on_failure = self.repairs.on_failure
+        self.replicas.owners[CONSUMER_OFFSETS.name] = self.groups
+
+        self.metadata_cache = MetadataCache()
+        self.departures = Departures(node.loop, self.state.brokers, self.metadata_cache.clear)
+        self.brokers = KnownBrokers(node, self.departures, self.listeners)
+        self.entrance = Entrance(node, self.forwarding, partitions.topic_name, self._api_parts())
+        self.connections: Connections[Connection] = Connections(
+            node, self.entrance.handle, partitions.commit, self.brokers.endpoints, self.stalls,
+            most_connections,
+        )  # fmt: skip
+        self.connections.on_close.append(self.replication.follower_sessions.hung_up)
+        self.membership = Membership(
+            partitions, self.replicas, self.controller, self.peers, self.connections,
+            self.listeners,
+        )  # fmt: skip
+        self._upkeep = Upkeep(partitions, self.replicas, self.connections)
+
+    def _api_parts(self) -> list[object]:
+        """What the APIs of each room use."""
+        node, partitions, replicas = self.node, self.partitions, self.replicas
+        controller, brokers = self.controller, self.brokers
+        sessions = FetchSessions(node.settings.max_incremental_fetch_session_cache_slots)
+        followers = self.replication.follower_sessions
+        return [
+            RecordParts(node, partitions, sessions, followers, controller.producer_ids),
+            GroupParts(node, partitions, self.groups, brokers),
+            TopicParts(node, replicas, controller, brokers, self.forwarding),
+            EnvelopeParts(node, controller, lambda request: self.entrance.call(request)),
+            ClusterParts(node, partitions, replicas, controller, brokers, self.metadata_cache),
+        ]
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """As they are now: some may be changed while the broker runs."""
+        return self.node.settings
 
     @property
     def host(self) -> str:
@@ -121,29 +151,13 @@ class Broker:
     def port(self) -> int:
         return self.listeners[0].port
 
+    def listener(self, name: str) -> Listener:
+        return next(each for each in self.listeners if each.name == name)
+
     async def start(self) -> None:
         """Opens the data folder, takes up its partitions, and serves."""
-        settings = self.settings
-        self.loop = asyncio.get_running_loop()
-        self.stalls = Stalls(self.loop)
-        self.hangups = Hangups(self.loop.call_later)
-        self.turns = Turns(self.loop)
-        self._flusher = Flusher(self.loop)
-        self.groups = GroupCoordinator(self)
-        # Coordinators by the internal topic that each of them owns.
-        self.owners: dict[str, Owner] = {CONSUMER_OFFSETS.name: self.groups}
-        self.replication = Replication(self)
-        self.repairs = Repairs(self)
-        self.entrance = Entrance(self)
-        self.exit = Exit()
-        self.logs = LogStore(
-            settings.folder,
-            defaults=settings.topic_defaults,
-            max_open_files=settings.max_open_files,
-            on_progress=self._on_progress,
-        )
         self.logs.open()
-        self._upkeep = Upkeep(self)
+        self._upkeep.open()
         try:
             await self._start_serving()
         except BaseException:
@@ -151,14 +165,8 @@ class Broker:
             raise
 
     async def _start_serving(self) -> None:
-        self.membership = Membership(self)
-        self.store = self.membership.store
         await self.membership.open()
-        self.state = self.store.state
-        self.peers = peers_in(self.store, self.id)
-        self.controller = Controller(self.store, self.settings, self.id, self.peers)
-        self.forwarding = Forwarding(self)
-        self.departures = Departures(self.loop, self.state.brokers, self.metadata_cache.clear)
+        self.departures.apply(())
         self.store.subscribe(self.departures.apply)
         self.configure()
         self.replicas.reconcile()
@@ -184,7 +192,7 @@ class Broker:
         """
         try:
             for listener in self.listeners:
-                await listener.bind(self.loop, partial(Connection, self, listener))
+                await listener.bind(self.loop, partial(Connection, self.connections, listener))
         except OSError:
             self._stop_listening()
             raise
@@ -217,24 +225,21 @@ class Broker:
             self.departures.close()
             await self.replication.stop()
             self.peers.close()
-        for connection in list(self.connections):
+        for connection in self.connections:
             connection.finish()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.node.end_tasks()
         await self._upkeep.stop()
-        await self._flusher.close()
+        await self.partitions.close()
         self.stalls.stop()
-        self.hangups.tell()
-        if hasattr(self, "store"):
-            await self.store.close()
-        if hasattr(self, "membership") and self.membership.has_entered:
+        self.connections.hangups.tell()
+        await self.store.close()
+        if self.membership.has_entered:
             self.logs.close()
         else:
             self.logs.leave_as_found()
 
     async def _drain(self) -> None:
-        for connection in list(self.connections):
+        for connection in self.connections:
             connection.wind_down()
         deadline = self.loop.time() + self.settings.shutdown_drain_ms / 1000
         while self.loop.time() < deadline:
@@ -242,113 +247,13 @@ class Broker:
                 return
             await asyncio.sleep(0.01)
 
-    # -- for connections and handlers
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def topic_name(self, key: TopicKey) -> str:
-        """The name that a request means by a name or an id; empty for an id that is not known."""
-        if isinstance(key, str):
-            return key
-        topic = self.state.topics_by_id.get(key)
-        return "" if topic is None else topic.name
-
-    def commit(self, staged: list[ProduceResponse]) -> None:
-        """Writes all staged appends, settles their answers, and wakes who waited for them."""
-        failed: dict[Partition, StorageError] = {}
-        dirty = self._dirty.copy()
-        self._dirty.clear()
-        for partition in dirty:
-            error = partition.commit()
-            if error is not None:
-                failed[partition] = error
-                logger.error("append to %s-%d failed: %s", partition.topic, partition.index, error)
-        loop, refused = self.loop, self.refused_writes
-        for response in staged:
-            response.settle(loop, failed, refused)
-        for partition in dirty:
-            partition.announce()
-
-    def describe_brokers(
-        self, context: Context, *, with_departed: bool = False
-    ) -> list[dict[str, Any]]:
-        """The brokers as Metadata shows them to who came in by this connection's listener.
-
-        Who has no such listener is not shown. Without an advertised address a broker names itself
-        by the address that the client reached, so that no listener has to be configured for it to
-        be found again. It names itself even while it is not registered, as after the loss of a
-        session: a client that is told of no broker at all has nobody left to ask.
-        """
-        listener = context.listener
-        reached = (context.local_host, context.local_port)
-        host, port = self.listener(listener).advertised or reached
-        rack = self.settings.broker_rack or None
-        own = BrokerInfo(self.id, host, port, rack, endpoints=(Endpoint(listener, host, port),))
-        departed = self.departures.brokers if with_departed else {}
-        known = {**departed, **self.state.brokers, self.id: own}
-        return [
-            {"node_id": id, "host": host, "port": port, "rack": rack}
-            for id, host, port, rack in _reached_by(listener, known.values())
-        ]
-
-    def reachable(self, listener: str) -> Collection[int]:
-        """The registered brokers that have this listener."""
-        brokers = self.state.brokers.items()
-        return {id for id, info in brokers if info.endpoint(listener) is not None}
-
-    def endpoints(self, listener: str) -> list[LeaderEndpoint]:
-        """The addresses of all brokers, for answers that name a leader (KIP-951)."""
-        return _reached_by(listener, self.state.brokers.values())
-
-    def listener(self, name: str) -> Listener:
-        return next(each for each in self.listeners if each.name == name)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine that ends with the broker."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def register(self, connection: Connection) -> bool:
-        """Counts a connection in; False when there are too many."""
-        self.connections.add(connection)
-        return len(self.connections) <= min(self.settings.max_connections, self._most_connections)
-
-    def unregister(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        self.replication.follower_sessions.hung_up(connection)
-        self.request_memory.forget(connection)
-
-    # -- the cluster's changes
-
-    async def ensure_topic(self, topic: NewTopic) -> ClusterError | None:
-        """Creates a topic unless it exists; done when this broker holds its part of it."""
-        (outcome,) = await self.controller.ensure_topics([topic])
-        await self.replicas.caught_up()
-        return outcome if isinstance(outcome, ClusterError) else None
-
-    def new_partition(self, topic: Topic, index: int, log: Log) -> Partition:
-        lag_s = self.settings.replica_lag_time_max_ms / 1000
-        return Partition(
-            topic.name, topic.id, index, log, self.id, self._dirty, self._flusher, lag_s
-        )
-
     def configure(self) -> None:
         """Takes in the settings that were changed while the broker runs."""
-        self.settings = effective_settings(self._started_with, self.state.broker_configs)
-        self.controller.defaults = self.settings
+        node = self.node
+        node.settings = effective_settings(node.started_with, self.state.broker_configs)
+        self.controller.defaults = node.settings
         for name in self.state.topics:
             self.replicas.configure(name)
-
-
-def _reached_by(listener: str, brokers: Iterable[BrokerInfo]) -> list[LeaderEndpoint]:
-    """Where clients of a listener reach these brokers, as far as they have it."""
-    return [
-        (info.id, endpoint.host, endpoint.port, info.rack)
-        for info in brokers
-        if (endpoint := info.endpoint(listener)) is not None
-    ]
 
 
 def raise_file_limit() -> int:

@@ -179,7 +179,7 @@ class Counted:
     def __init__(self, broker: Broker) -> None:
         self.answers: list[tuple[Api, list[int], int]] = []
         self.problems: list[str] = []
-        inside(broker, lambda server: setattr(server.exit, "count", self._count))
+        inside(broker, lambda server: setattr(server.connections.exit, "count", self._count))
 
     def _count(self, response: Response, parts: list[Any]) -> None:
         request = response.request
@@ -243,7 +243,7 @@ def test_a_throttle_time_is_in_every_answer_that_has_one(broker: Broker, version
     def throttle(exit: Exit) -> None:
         exit.throttle = lambda response: 7
 
-    inside(broker, lambda server: throttle(server.exit))
+    inside(broker, lambda server: throttle(server.connections.exit))
     seven = 7 / 1000
     with Client(broker) as client:
         for answer in (

@@ -11,6 +11,7 @@ import pytest
 from moldau.broker.coordination import shards as shards_module
 from moldau.broker.coordination.journal import Journal, nothing
 from moldau.broker.coordination.loading import load
+from moldau.broker.coordination.node_host import NodeHost
 from moldau.broker.coordination.placement import Size
 from moldau.broker.coordination.records import InvalidRecord, KeyValue
 from moldau.broker.coordination.shards import Shards
@@ -65,13 +66,13 @@ class Coordinator:
     def __init__(self, server: Server) -> None:
         self.shards: Shards[Words] = Shards(
             TRANSACTION_STATE,
-            server,
+            NodeHost(server.node, server.controller, server.replicas),
             size=lambda: Size(1, 1, 1 << 20),
             write_timeout_ms=lambda: 60_000,
             new_state=Words,
         )
         self.server = server
-        server.owners[TRANSACTION_STATE.name] = self.shards
+        server.replicas.owners[TRANSACTION_STATE.name] = self.shards
 
     @property
     def partition(self) -> Partition:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.api.entrance import Entrance
 from moldau.broker.net.connection import Connection
 from moldau.broker.net.request_memory import RequestMemory
 from moldau.testing import Broker
@@ -37,7 +36,7 @@ def connections(broker: Broker) -> list[Connection]:
 
 
 def memory(broker: Broker) -> RequestMemory:
-    return inside(broker, lambda server: server.request_memory)
+    return inside(broker, lambda server: server.connections.request_memory)
 
 
 # Frames and order
@@ -161,7 +160,7 @@ def test_who_closes_the_sending_half_still_gets_every_answer(moldau_broker: Brok
 
 def test_a_connection_that_goes_leaves_nothing_behind(moldau_broker: Broker) -> None:
     moldau_broker.create_topic("t")
-    tasks = inside(moldau_broker, lambda server: len(server._tasks))
+    tasks = inside(moldau_broker, lambda server: len(server.node._tasks))
     for leave in (Client.close, Client.reset):
         clients = [Client(moldau_broker) for _ in range(10)]
         for client in clients:
@@ -170,13 +169,16 @@ def test_a_connection_that_goes_leaves_nothing_behind(moldau_broker: Broker) -> 
             client.send_bytes(INT32.pack(1_000_000) + bytes(50_000))
         partition = inside(moldau_broker, lambda server: server.partitions["t", 0])
         until_parked(partition, 10)
-        until(lambda: inside(moldau_broker, lambda server: server.request_memory.taken), "buffers")
+        until(
+            lambda: inside(moldau_broker, lambda server: server.connections.request_memory.taken),
+            "buffers",
+        )
         for client in clients:
             leave(client)
         until(lambda: not connections(moldau_broker), "the connections to be gone")
         assert not partition.waiters
-        assert inside(moldau_broker, lambda server: server.request_memory.taken) == 0
-        assert inside(moldau_broker, lambda server: len(server._tasks)) == tasks
+        assert inside(moldau_broker, lambda server: server.connections.request_memory.taken) == 0
+        assert inside(moldau_broker, lambda server: len(server.node._tasks)) == tasks
 
 
 def test_answers_that_come_after_the_client_has_gone_do_no_harm(moldau_broker: Broker) -> None:
@@ -251,7 +253,7 @@ def test_the_buffer_of_a_connection_that_was_busy_is_given_back(moldau_broker: B
         assert connection.input.extra > 0
         inside(moldau_broker, lambda server: connection.input.shrink())
         assert connection.input.extra == 0
-        assert inside(moldau_broker, lambda server: server.request_memory.taken) == 0
+        assert inside(moldau_broker, lambda server: server.connections.request_memory.taken) == 0
         assert client.produce("t", make_batch(bytes(5_000_000))).base_offset == 1
 
 
@@ -265,7 +267,7 @@ def large_request(client: Client, topic: str) -> bytes:
 
 
 def waiting(broker: Broker) -> int:
-    return inside(broker, lambda server: len(server.request_memory.waiting))
+    return inside(broker, lambda server: len(server.connections.request_memory.waiting))
 
 
 @pytest.mark.moldau(ONE_LARGE)
@@ -356,13 +358,14 @@ def test_connections_that_send_much_at_once_take_turns(
     """A slice that is over at once leaves room for one request."""
     monkeypatch.setattr("moldau.broker.net.connection.SLICE_S", -1.0)
     handled: list[str] = []
-    handle = Entrance.handle
+    connections = inside(moldau_broker, lambda server: server.connections)
+    enter = connections.enter
 
-    def note(self: Entrance, connection: Connection, frame: memoryview) -> None:
+    def note(connection: Connection, frame: memoryview) -> None:
         handled.append(connection.context.client)
-        handle(self, connection, frame)
+        enter(connection, frame)
 
-    monkeypatch.setattr(Entrance, "handle", note)
+    monkeypatch.setattr(connections, "enter", note)
     with ExitStack() as stack:
         clients = [stack.enter_context(Client(moldau_broker)) for _ in range(3)]
         for client in clients:

@@ -33,7 +33,7 @@ def test_bad_frames_that_are_alike_are_told_once_and_then_counted(
         assert "closing connection from 127.0.0.1:" in first
         assert "a request claims -300 bytes" in first
         assert "no API has the key" in other
-        inside(moldau_broker, lambda server: server.hangups.tell())
+        inside(moldau_broker, lambda server: server.connections.hangups.tell())
         (summary,) = lines(caplog)[2:]
         assert "closed 299 more connections from 127.0.0.1" in summary
         assert "a request claims -1 bytes" in summary
@@ -54,7 +54,7 @@ def test_a_stop_tells_what_was_only_counted(
 def test_hosts_and_reasons_without_number_take_a_bounded_number_of_lines(
     moldau_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hangups: Hangups = inside(moldau_broker, lambda server: server.hangups)
+    hangups: Hangups = inside(moldau_broker, lambda server: server.connections.hangups)
 
     def note(place: int) -> bool:
         return inside(

@@ -9,8 +9,8 @@ import pytest
 from moldau.broker.net import responses
 from moldau.broker.net.responses import LongPoll, Response, Responses
 
-# The connection and the request of an answer, which its order does not depend on.
-NOBODY: tuple[Any, Any] = (None, None)
+# The request of an answer, on which its order does not depend.
+NO_REQUEST: Any = None
 
 
 class Sent:
@@ -41,12 +41,12 @@ class Order:
         self.times_full += 1
 
     def reserve(self, held: int = 0) -> Response:
-        response = Response(*NOBODY)
+        response = Response(NO_REQUEST)
         self.responses.reserve(response, held)
         return response
 
     def answer(self, frame: bytes) -> None:
-        self.responses.answer(Response(*NOBODY), frame)
+        self.responses.answer(Response(NO_REQUEST), frame)
 
 
 def test_answers_leave_in_the_order_of_their_places() -> None:
@@ -106,7 +106,7 @@ def test_too_many_answers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_long_polls_are_answered_early() -> None:
     order = Order()
-    poll = Poll(*NOBODY)
+    poll = Poll(NO_REQUEST)
     order.responses.reserve(poll)
     other = order.reserve()
     order.responses.release_long_polls()

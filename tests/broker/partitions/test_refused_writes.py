@@ -129,8 +129,8 @@ def test_what_follows_a_refused_batch_waits_for_it(
 
 
 def _assert_empty(server: Server) -> None:
-    assert len(server.refused_writes) == 0
-    assert not server.refused_writes.topics
+    assert len(server.partitions.refused_writes) == 0
+    assert not server.partitions.refused_writes.topics
 
 
 def bad_crc() -> bytearray:
@@ -467,7 +467,7 @@ def test_the_memory_is_bounded(moldau_broker: Broker, monkeypatch: pytest.Monkey
             client.produce(uuid.UUID(int=number + 1), numbered(0, producer=number), version=13)
         client.produce("x" * 300, numbered(0))
         client.produce("missing", make_batch(b"no producer"))
-        assert inside(moldau_broker, lambda server: len(server.refused_writes)) == 50
+        assert inside(moldau_broker, lambda server: len(server.partitions.refused_writes)) == 50
         client.produce("t", numbered(0))
         client.create("t")
         assert client.produce("t", numbered(1)).error_code == OUT_OF_ORDER

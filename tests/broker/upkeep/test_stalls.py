@@ -32,11 +32,10 @@ def slowly(work: Callable[..., Any]) -> Callable[..., Any]:
 def test_what_holds_the_loop_is_measured_and_named(
     moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    describe_brokers = inside(moldau_broker, lambda server: server.describe_brokers)
-    server = moldau_broker._server
+    brokers = inside(moldau_broker, lambda server: server.brokers)
     with caplog.at_level(logging.INFO, "moldau.broker"), Client(moldau_broker) as client:
         until(lambda: not stalls(moldau_broker)._cause, "a quiet moment")
-        monkeypatch.setattr(server, "describe_brokers", slowly(describe_brokers))
+        monkeypatch.setattr(brokers, "describe", slowly(brokers.describe))
         client.ask(Api.DESCRIBE_CLUSTER)
         monkeypatch.undo()
         until(lambda: stalls(moldau_broker).longest_s > 8 * TOLERATED_S, "the stall to be noticed")
@@ -63,13 +62,13 @@ def test_an_idle_loop_beats_less_until_somebody_asks(moldau_broker: Broker) -> N
 
 def _note_on_answer(server: Server, found: Stalls, seen: list[bool]) -> None:
     """Have the next request note whether the loop still counts as idle."""
-    describe_brokers = server.describe_brokers
+    describe_brokers = server.brokers.describe
 
     def note(*arguments: Any, **more: Any) -> Any:
         seen.append(found.is_idle)
         return describe_brokers(*arguments, **more)
 
-    server.describe_brokers = note  # type: ignore[method-assign]
+    server.brokers.describe = note  # type: ignore[method-assign]
 
 
 def test_stalls_that_follow_each_other_are_counted_and_told_once(

@@ -197,11 +197,11 @@ def test_a_quiet_connection_gives_its_buffer_back(
     moldau_broker.create_topic("t")
     with Client(moldau_broker) as client:
         client.produce("t", make_batch(bytes(900_000)))
-        assert inside(moldau_broker, lambda server: server.request_memory.taken) > 0
+        assert inside(moldau_broker, lambda server: server.connections.request_memory.taken) > 0
         # Only now: the broker tends its connections by itself, too.
         monkeypatch.setattr("moldau.broker.upkeep.upkeep._QUIET_MS", -1)
         run(moldau_broker, Upkeep.tend_connections)
-        assert inside(moldau_broker, lambda server: server.request_memory.taken) == 0
+        assert inside(moldau_broker, lambda server: server.connections.request_memory.taken) == 0
         assert client.produce("t", make_batch(b"x")).base_offset == 1
 
 

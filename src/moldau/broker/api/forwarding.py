@@ -17,28 +17,27 @@ import inspect
 import ipaddress
 import logging
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from moldau.broker.api.registry import Answer, Handler, Refusal
+from moldau.broker.api.registry import Answer, Refusal
 from moldau.broker.net.context import Context
 from moldau.broker.net.request import Request
+from moldau.broker.node import Node
+from moldau.cluster.controller import Controller
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.decisions.topics import Outcome
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.changes import AnyChange, BrokerJoined, ControllerElected, TopicCreated
 from moldau.cluster.state.topics import BrokerInfo
 from moldau.peer.errors import PeerError, name_of
-from moldau.peer.peers import Purpose
+from moldau.peer.peers import Peers, Purpose
 from moldau.wire.apis import VERSIONS, Api, is_flexible
 from moldau.wire.errors import Error
 from moldau.wire.headers import request_frame
 from moldau.wire.messages import decode_response, encode_request
 from moldau.wire.primitives import MalformedRequest
 from moldau.wire.principal import encode_principal
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 # How long a request looks for a controller that answers it.
 WITHIN_S = 20.0
@@ -63,15 +62,27 @@ logger = logging.getLogger("moldau.broker")
 class Forwarding:
     """This broker's way to the controller. Event loop only."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._state = broker.state
+    def __init__(self, node: Node, controller: Controller, peers: Peers) -> None:
+        self._id = node.id
+        self._state = node.state
+        self._controller = controller
+        self._peers = peers
         # Set with each change that somebody here may be waiting for, and then replaced.
         self._changed = asyncio.Event()
-        broker.store.subscribe(self._notice)
-        broker.controller.create_at_controller = self.create_topics
+        node.store.subscribe(self._notice)
+        controller.create_at_controller = self.create_topics
 
-    async def relay(self, request: Request, handler: Handler, refuse: Refusal) -> Answer:
+    @property
+    def is_at_controller(self) -> bool:
+        """Whether this broker is the controller itself."""
+        return self._controller.is_in_office
+
+    async def relay(
+        self,
+        request: Request,
+        handler: Callable[[Request], Answer | Awaitable[Answer]],
+        refuse: Refusal,
+    ) -> Answer:
         """The controller's answer; `handler`'s, if this broker has become the controller."""
         if request.is_forwarded:
             raise ClusterError(Error.NOT_CONTROLLER, "another broker is the controller")
@@ -84,7 +95,7 @@ class Forwarding:
             return refuse(request, error)
         if answer is not None:
             return answer
-        own = handler(self._broker, request)
+        own = handler(request)
         return await own if inspect.isawaitable(own) else own
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[Outcome] | None:
@@ -98,9 +109,7 @@ class Forwarding:
         raw = encode_request(api, version, {"topics": [_described(topic) for topic in topics]})
         own = Context("", "", 0, "", 0)
         try:
-            body = await self._ask(
-                Request(api, version, 0, f"broker-{self._broker.id}", own, raw=raw)
-            )
+            body = await self._ask(Request(api, version, 0, f"broker-{self._id}", own, raw=raw))
         except ClusterError as error:
             return [error] * len(topics)
         if body is None:
@@ -136,7 +145,7 @@ class Forwarding:
         problem = "no broker is the controller at the moment"
         try:
             async with asyncio.timeout(WITHIN_S):
-                while not self._broker.controller.is_in_office:
+                while not self._controller.is_in_office:
                     changed = self._changed
                     controller = self._state.brokers.get(self._state.controller_id)
                     if controller is not None:
@@ -180,7 +189,7 @@ class Forwarding:
     async def _exchange(self, broker: int, request: Request) -> bytes | None:
         """The body of a broker's answer; None or nothing if it is not the controller."""
         api, version = request.api, request.version
-        lane = self._broker.peers.lane(broker, FORWARDING, patience_s=lambda: PATIENCE_S)
+        lane = self._peers.lane(broker, FORWARDING, patience_s=lambda: PATIENCE_S)
         connection = await lane.connection()
         if not connection.speaks(Api.ENVELOPE):
             return await connection.relay(api, version, request.raw)

@@ -18,20 +18,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from moldau.broker.membership.identity import Identity
 from moldau.broker.membership.losses import Losses
+from moldau.broker.net.connections import Connections
+from moldau.broker.partitions.partitions import Partitions
+from moldau.broker.partitions.replicas import Replicas
+from moldau.broker.settings import BrokerSettings
+from moldau.cluster.controller import Controller
 from moldau.cluster.decisions.elections import departed
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.liveness import dead_among
 from moldau.cluster.state.topics import BrokerInfo, Endpoint
 from moldau.cluster.store import Conflict, MetadataStore
 from moldau.log.store.last_life import LastLife
+from moldau.peer.peers import Peers
 
 if TYPE_CHECKING:
     from moldau.broker.net.listener import Listener
-    from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.broker")
 
@@ -42,29 +48,28 @@ _WILDCARDS = frozenset(("", "0.0.0.0", "::"))
 class Membership:
     """Takes one broker into its cluster and out again. Event loop only."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        partitions: Partitions,
+        replicas: Replicas,
+        controller: Controller,
+        peers: Peers,
+        connections: Connections[Any],
+        listeners: Sequence[Listener],
+    ) -> None:
+        self._partitions = partitions
+        self._node = node = partitions.node
+        self._replicas = replicas
+        self._controller = controller
+        self._peers = peers
+        self._connections = connections
+        self._listeners = listeners
         self._is_leaving = False
         # Whether what an earlier life left behind has been dealt with.
         self.has_entered = False
-        settings = broker.settings
-        self.is_clustered = bool(settings.zookeeper_connect)
-        self._identity = Identity(broker.logs, broker.id)
-        self.store: MetadataStore = self._new_store()
-
-    def _new_store(self) -> MetadataStore:
-        settings = self._broker.settings
-        if not self.is_clustered:
-            return EmbeddedStore(settings.folder, self._info())
-        # A broker alone has no use for it, and starts sooner without.
-        from moldau.cluster.zookeeper import ZooKeeperStore
-
-        return ZooKeeperStore(
-            settings.zookeeper_connect,
-            self._broker.id,
-            session_timeout_ms=settings.zookeeper_session_timeout_ms,
-            connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
-        )
+        self.is_clustered = node.is_clustered
+        self._identity = Identity(node.logs, node.id)
+        self.store = node.store
 
     async def open(self) -> None:
         """Reads the cluster's state and makes sure that this data folder belongs to it."""
@@ -77,8 +82,8 @@ class Membership:
             self._identity.claim(self.store.state.cluster_id)
         self.store.on_fence(self._fence)
         self.store.on_new_session(self._rejoin)
-        self.store.on_registering(self._broker.logs.life.expect_registration)
-        self.store.on_registration(self._broker.logs.life.registered)
+        self.store.on_registering(self._node.logs.life.expect_registration)
+        self.store.on_registration(self._node.logs.life.registered)
 
     async def enter(self) -> None:
         """Gives up what an earlier life led, and what it lost; nothing to do for a broker alone.
@@ -86,18 +91,18 @@ class Membership:
         Only then are the signs of that life replaced by those of this one. So whenever a start
         fails before, the next one finds the same.
         """
-        broker = self._broker
+        node = self._node
         if not self.is_clustered:
-            broker.logs.life.last = LastLife()
+            node.logs.life.last = LastLife()
             self.has_entered = True
             return
         losses = self._losses()
         await self.store.arrive(self._identity.folder_id)
         state = self.store.state
-        dead = await dead_among(broker.peers, state.brokers.keys() - {broker.id})
+        dead = await dead_among(self._peers, state.brokers.keys() - {node.id})
         for _ in range(_CONFLICTS):
             alive = state.brokers.keys() - dead
-            changes = departed(state, broker.id, losses, alive, broker.controller.minimum_isr)
+            changes = departed(state, node.id, losses, alive, self._controller.minimum_isr)
             try:
                 if changes:
                     await self.store.commit(changes, as_controller=False)
@@ -108,81 +113,102 @@ class Membership:
             raise Conflict("the cluster's state changes faster than this broker can enter it")
         if not self.has_entered:
             losses.tell()
-            broker.logs.life.begin(self.store.registration, broker.logs.logs.values())
+            node.logs.life.begin(self.store.registration, node.logs.logs.values())
             self.has_entered = True
 
     def _losses(self) -> Losses:
-        logs = self._broker.logs
+        logs = self._node.logs
         if self.has_entered:
             return Losses(logs, is_same_life=True)
-        known = self.store.folder_id_of(self._broker.id)
+        known = self.store.folder_id_of(self._node.id)
         is_wiped = known is not None and known != self._identity.folder_id
         return Losses(logs, self.store.registration, is_wiped=is_wiped)
 
     async def register(self) -> None:
         """Becomes one of the cluster's brokers, at the address where it listens by now."""
-        info = await self.store.register(self._info())
+        info = await self.store.register(
+            own_info(self._node.settings, self._listeners, self._identity.folder_id)
+        )
         if self.is_clustered:
             logger.info(
                 "registered as broker %d at %s:%d in cluster %s, epoch %d",
                 info.id, info.host, info.port, self.store.state.cluster_id, info.epoch,
             )  # fmt: skip
 
-    def _info(self) -> BrokerInfo:
-        broker, settings = self._broker, self._broker.settings
-        endpoints = tuple(self._endpoint(each) for each in broker.listeners)
-        (inter_broker,) = (
-            each for each in endpoints if each.listener == settings.inter_broker_listener
-        )
-        return BrokerInfo(
-            broker.id,
-            inter_broker.host,
-            inter_broker.port,
-            settings.broker_rack or None,
-            folder_id=self._identity.folder_id if self.is_clustered else "",
-            keeps_elr=True,
-            endpoints=endpoints,
-        )
-
-    def _endpoint(self, listener: Listener) -> Endpoint:
-        host, port = listener.advertised or (listener.host, listener.port)
-        if self.is_clustered and host in _WILDCARDS:
-            host = _address_towards(self._broker.settings.zookeeper_connect)
-        return Endpoint(listener.name, host, port)
-
     def _fence(self, fenced: bool) -> None:
         if fenced:
             logger.error("out of the cluster: this broker leads nothing until it is back")
-            for connection in list(self._broker.connections):
+            for connection in self._connections:
                 connection.fenced()
         else:
             logger.warning("in the cluster again: this broker may lead")
-        self._broker.replicas.fence(fenced)
+        self._replicas.fence(fenced)
 
     async def _rejoin(self) -> None:
         if self._is_leaving:
             # Until the store is closed: whoever stops does not come back.
             await asyncio.Event().wait()
         await self.enter()
-        self._broker.replicas.reconcile()
+        self._replicas.reconcile()
         await self.register()
 
     async def leave(self) -> None:
         """Hands over what this broker leads, so that nobody has to find out that it is gone."""
-        settings = self._broker.settings
+        settings = self._node.settings
         self._is_leaving = True
         if not self.is_clustered or not settings.controlled_shutdown_enable:
             return
         try:
             async with asyncio.timeout(settings.controlled_shutdown_timeout_ms / 1000):
-                await self._broker.controller.hand_over()
+                await self._controller.hand_over()
         except TimeoutError:
             logger.warning(
                 "stopping though %d partitions are still led here: no other replica took over"
                 " within %d ms",
-                sum(partition.is_leader for partition in self._broker.partitions.values()),
+                sum(partition.is_leader for partition in self._partitions.values()),
                 settings.controlled_shutdown_timeout_ms,
             )
+
+
+def own_info(
+    settings: BrokerSettings, listeners: Iterable[Listener], folder_id: str = ""
+) -> BrokerInfo:
+    """This broker as it registers, at the addresses where it listens by now."""
+    endpoints = tuple(_endpoint(settings, each) for each in listeners)
+    (inter_broker,) = (
+        each for each in endpoints if each.listener == settings.inter_broker_listener
+    )
+    return BrokerInfo(
+        settings.node_id,
+        inter_broker.host,
+        inter_broker.port,
+        settings.broker_rack or None,
+        folder_id=folder_id,
+        keeps_elr=True,
+        endpoints=endpoints,
+    )
+
+
+def _endpoint(settings: BrokerSettings, listener: Listener) -> Endpoint:
+    host, port = listener.advertised or (listener.host, listener.port)
+    if settings.zookeeper_connect and host in _WILDCARDS:
+        host = _address_towards(settings.zookeeper_connect)
+    return Endpoint(listener.name, host, port)
+
+
+def new_store(settings: BrokerSettings, listeners: Iterable[Listener]) -> MetadataStore:
+    """The store of what the cluster agrees on: ZooKeeper, or a file of a broker alone."""
+    if not settings.zookeeper_connect:
+        return EmbeddedStore(settings.folder, own_info(settings, listeners))
+    # A broker alone has no use for it, and starts sooner without.
+    from moldau.cluster.zookeeper import ZooKeeperStore
+
+    return ZooKeeperStore(
+        settings.zookeeper_connect,
+        settings.node_id,
+        session_timeout_ms=settings.zookeeper_session_timeout_ms,
+        connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
+    )
 
 
 def _address_towards(connect: str) -> str:

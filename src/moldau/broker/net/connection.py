@@ -27,11 +27,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from moldau.broker.net.connections import Connections
 from moldau.broker.net.context import Context
 from moldau.broker.net.frames import PREFIX, end_of_frame, first_frame
 from moldau.broker.net.input import BUSY, Input
+from moldau.broker.net.listener import Listener
 from moldau.broker.net.output import Output
 from moldau.broker.net.pacing import send_unpaced_at_home
 from moldau.broker.net.reading import (
@@ -47,11 +49,6 @@ from moldau.broker.net.turns import SLICE_S
 from moldau.cluster.clock import now
 from moldau.wire.primitives import Endpoint, MalformedRequest
 
-if TYPE_CHECKING:
-    from moldau.broker.api.records.produce import ProduceResponse
-    from moldau.broker.net.listener import Listener
-    from moldau.broker.server import Broker
-
 logger = logging.getLogger("moldau.broker")
 
 Aside = Callable[[memoryview], Awaitable[Any]]
@@ -64,26 +61,28 @@ class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
     __slots__ = (
-        "_aside", "_broker", "_enter", "_lease", "_listener", "_loop", "_output", "_reading",
-        "_responses", "_stalls", "_transport", "active_at", "answer", "client_id", "client_name",
+        "_all", "_aside", "_beat", "_commit", "_enter", "_lease", "_listener", "_loop", "_output",
+        "_reading", "_responses", "_transport", "active_at", "answer", "client_id", "client_name",
         "context", "exit", "hold", "input", "prepared", "received_at", "receiving_since",
         "reserve", "staged",
     )  # fmt: skip
 
-    def __init__(self, broker: Broker, listener: Listener) -> None:
-        self._broker = broker
-        self._enter = broker.entrance.handle
-        self.exit = broker.exit
+    def __init__(self, connections: Connections[Any], listener: Listener) -> None:
+        self._all = connections
+        self._enter = connections.enter
+        self._commit = connections.commit
+        self.exit = connections.exit
         self._listener = listener
         self.context = Context(listener.name, "", 0, "?", 0)
-        self._loop = broker.loop
-        self._lease = broker.store.lease
-        self._stalls = broker.stalls
-        self.input = Input(broker.request_memory)
+        self._loop = connections.node.loop
+        self._lease = connections.node.store.lease
+        self._beat = connections.beat
+        self.input = Input(connections.request_memory)
         self._aside: Aside | None = None
         # What the work that was done aside has found for the request at the front.
         self.prepared: Any = None
-        self.staged: list[ProduceResponse] = []
+        # What the next `commit` is to write.
+        self.staged: list[Any] = []
         # What the client calls itself, as it is sent and as text.
         self.client_name = b""
         self.client_id = ""
@@ -123,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reserve = self._responses.reserve
         self.hold = self._responses.hold
         self._output.begin()
-        if not self._broker.register(self):
+        if not self._all.register(self):
             self.close("there are as many connections as max.connections or the system allow")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -136,8 +135,8 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = self._loop.time()
         if filled == nbytes:
             self.receiving_since = self.active_at
-        if self._stalls.is_idle:
-            self._stalls.rouse()
+        if self._beat.is_idle:
+            self._beat.rouse()
         if filled >= received.awaited:
             self._process()
         elif received.needed > BUSY:
@@ -161,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading.end()
         self._output.close()
         self._responses.abandon()
-        self._broker.unregister(self)
+        self._all.unregister(self)
         # Callbacks refer to the connection and it to them: the collector may take its time.
         self.input.drop()
 
@@ -191,13 +190,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def endpoints(self) -> list[Endpoint]:
         """Where this client reaches the brokers, for an answer that names a leader."""
-        return self._broker.endpoints(self.context.listener)
+        return self._all.endpoints(self.context.listener)
 
     # -- the end
 
     def close(self, reason: str) -> None:
         """Ends the connection at once and says why in the log, once for many that are alike."""
-        if self._broker.hangups.note(self.context.client_host, reason):
+        if self._all.hangups.note(self.context.client_host, reason):
             logger.warning(
                 "closing connection from %s (client %r): %s",
                 self.context.client,
@@ -208,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def fail(self, error: Exception, what: str) -> None:
         """Ends the connection because of a bug, whose stack is told once for many."""
-        if self._broker.hangups.note(self.context.client_host, f"{what} failed: {error!r}"):
+        if self._all.hangups.note(self.context.client_host, f"{what} failed: {error!r}"):
             logger.error("%s from %s failed", what, self.context.client, exc_info=error)
         self.finish()
 
@@ -246,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         received, reading, responses = self.input, self._reading, self._responses
         view, start = received.view, 0
         filled = 0 if reading.blocked else received.filled
-        limit = self._broker.settings.socket_request_max_bytes
+        limit = self._all.node.settings.socket_request_max_bytes
         needed = 0
         failed = False
         enter = self._enter
@@ -288,18 +287,18 @@ class Connection(asyncio.BufferedProtocol):
             self.receiving_since = self.active_at
         if not reading.blocked & ENDED and not received.take_off(start, needed):
             reading.block(AWAITS_MEMORY)
-            self._broker.request_memory.wait(self, self._loop)
+            self._all.request_memory.wait(self, self._loop)
         if reading.blocked:
             self._look_again()
             if self._aside is not None and not reading.blocked & ENDED:
                 # Only now does the request lie where it stays until that is done.
-                self._broker.spawn(self._do_aside(self._aside))
+                self._all.node.spawn(self._do_aside(self._aside))
                 self._aside = None
 
     def commit(self) -> None:
         """Has written what was staged so far."""
         staged, self.staged = self.staged, []
-        self._broker.commit(staged)
+        self._commit(staged)
 
     def rename(self, name: memoryview) -> None:
         """Takes note of what the client calls itself."""
@@ -323,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _await_turn(self) -> None:
         self._reading.block(AWAITS_TURN)
-        self._broker.turns.wait(self)
+        self._all.turns.wait(self)
 
     def take_turn(self) -> None:
         self._reading.unblock(AWAITS_TURN)

@@ -7,12 +7,9 @@ copied from a smaller buffer to a larger one but what the busy buffer held. Even
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from moldau.records.scratch import Scratch, scratch
-
-if TYPE_CHECKING:
-    from moldau.broker.net.request_memory import RequestMemory
 
 # What an idle connection costs.
 SMALL = 16 << 10
@@ -22,12 +19,23 @@ BUSY = 2 << 20
 _RECEIVE = 128 << 10
 
 
+class Memory(Protocol):
+    """What there is for requests that are being received, over all connections."""
+
+    def take(self, size: int, instead_of: int) -> bool:
+        """Has a buffer take `size` bytes instead of what it took; False when it may not grow."""
+        ...
+
+    def dispose(self, buffer: Scratch, position: int = 0) -> None:
+        """Gives a large buffer back to the system."""
+
+
 class Input:
     """The buffer of one connection, in which an unfinished frame always begins at the front."""
 
     __slots__ = ("_buffer", "_memory", "awaited", "filled", "needed", "view")
 
-    def __init__(self, memory: RequestMemory) -> None:
+    def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._buffer: Scratch = bytearray(SMALL)
         self.view = memoryview(self._buffer)

@@ -14,14 +14,11 @@ slowest sender is closed. Event loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import Protocol
 
-from moldau.broker.net.input import BUSY
+from moldau.broker.net.input import BUSY, Input
 from moldau.records.scratch import Scratch, give_back
-
-if TYPE_CHECKING:
-    from moldau.broker.net.connection import Connection
 
 # How long somebody waits, and a sender has had its memory, before the slowest one is closed.
 GRACE_S = 5.0
@@ -32,15 +29,28 @@ _LEAST_RESERVE = 2 * BUSY
 _RECLAIM_S = 0.1
 
 
+class Sender(Protocol):
+    """A connection, as far as it receives requests."""
+
+    input: Input
+    receiving_since: float
+
+    def take_memory(self) -> None:
+        """There is memory for the request that waits."""
+
+    def close(self, reason: str) -> None:
+        """Ends the connection at once and says why in the log."""
+
+
 class RequestMemory:
     """What is taken, and the connections that wait for more."""
 
-    def __init__(self, limit: Callable[[], int], connections: set[Connection]) -> None:
+    def __init__(self, limit: Callable[[], int], connections: Collection[Sender]) -> None:
         self._limit = limit
         self._connections = connections
         self.small = self.large = 0
         # Since when each waits, in the order of arrival.
-        self.waiting: dict[Connection, float] = {}
+        self.waiting: dict[Sender, float] = {}
         self._is_serving = False
         self._reclaimed_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -76,7 +86,7 @@ class RequestMemory:
 
     # -- who waits
 
-    def wait(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+    def wait(self, connection: Sender, loop: asyncio.AbstractEventLoop) -> None:
         """Has `connection` told when it may try again."""
         self._loop = loop
         now = loop.time()
@@ -88,7 +98,7 @@ class RequestMemory:
         if self._timer is None:
             self._timer = loop.call_later(_LOOK_S, self._relieve)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: Sender) -> None:
         self.waiting.pop(connection, None)
 
     def _wake(self) -> None:

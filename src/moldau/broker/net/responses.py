@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from moldau.broker.net.output import Output
 from moldau.broker.net.request import Request
-
-if TYPE_CHECKING:
-    from moldau.broker.net.connection import Connection
-    from moldau.broker.net.output import Output
 
 # Answers that may be under way before no further request of the connection is read, and the bytes
 # that they may take, with the requests that they belong to.
@@ -26,12 +23,11 @@ class Response:
     `held` is what it and its request take meanwhile, as far as that counts; `reserve` sets it.
     """
 
-    __slots__ = ("connection", "held", "parts", "request")
+    __slots__ = ("held", "parts", "request")
 
     held: int
 
-    def __init__(self, connection: Connection, request: Request) -> None:
-        self.connection = connection
+    def __init__(self, request: Request) -> None:
         self.request = request
         self.parts: list[Any] | None = None
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from moldau.broker.net.connection import Connection
+from typing import Protocol
 
 # How long one connection's requests are handled before others are served.
 SLICE_S = 0.002
+
+
+class Waiting(Protocol):
+    """A connection that has sent more than it was served."""
+
+    def take_turn(self) -> None:
+        """Goes on with what has arrived."""
 
 
 class Turns:
@@ -23,9 +27,9 @@ class Turns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[Connection] = deque()
+        self._waiting: deque[Waiting] = deque()
 
-    def wait(self, connection: Connection) -> None:
+    def wait(self, connection: Waiting) -> None:
         """Calls `connection.take_turn` when it is its turn."""
         self._waiting.append(connection)
         if len(self._waiting) == 1:

@@ -11,15 +11,13 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from moldau.log.durability import prepare_flush
 from moldau.log.errors import StorageError
 from moldau.log.flush import Flush
+from moldau.log.log import Log
 from moldau.settings import LONG_MAX
-
-if TYPE_CHECKING:
-    from moldau.broker.partitions.partition import Partition
 
 logger = logging.getLogger("moldau.broker")
 
@@ -28,18 +26,34 @@ _IMPLIED_MS = 1000
 _THREADS = 4
 
 
+class Flushed(Protocol):
+    """A partition, as far as it is forced to disk."""
+
+    topic: str
+    index: int
+
+    @property
+    def log(self) -> Log: ...
+
+    def flushed(self) -> None:
+        """Take note that more of the log is on disk."""
+
+    def wake(self) -> None:
+        """Let everybody look again who waits for the partition."""
+
+
 class Flusher:
     """The flushes that are due, under way, or asked for again."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, "moldau-flush")
-        self._due: dict[Partition, asyncio.TimerHandle] = {}
-        self._running: dict[Partition, asyncio.Future[None]] = {}
-        self._again: set[Partition] = set()
+        self._due: dict[Flushed, asyncio.TimerHandle] = {}
+        self._running: dict[Flushed, asyncio.Future[None]] = {}
+        self._again: set[Flushed] = set()
         self._closed = False
 
-    def appended(self, partition: Partition) -> None:
+    def appended(self, partition: Flushed) -> None:
         """Notes that something was written that the policy wants on disk sooner or later."""
         log = partition.log
         if log.log_end - log.flushed >= log.config.flush_messages:
@@ -52,7 +66,7 @@ class Flusher:
             wait_s = min(wait_ms / 1000, 86_400.0)
             self._due[partition] = self._loop.call_later(wait_s, self.flush, partition)
 
-    def flush(self, partition: Partition) -> None:
+    def flush(self, partition: Flushed) -> None:
         """Begins to force the partition to disk now, or as soon as the running fsync is done."""
         due = self._due.pop(partition, None)
         if due is not None:
@@ -73,7 +87,7 @@ class Flusher:
         self._running[partition] = running
         running.add_done_callback(partial(self._finished, partition, flush))
 
-    async def force(self, partition: Partition) -> None:
+    async def force(self, partition: Flushed) -> None:
         """Waits until what is written by now is on disk, policy or not, or the disk has refused."""
         log = partition.log
         target = log.log_end
@@ -95,7 +109,7 @@ class Flusher:
         self._due.clear()
         await asyncio.to_thread(self._threads.shutdown)
 
-    def _finished(self, partition: Partition, flush: Flush, running: asyncio.Future[None]) -> None:
+    def _finished(self, partition: Flushed, flush: Flush, running: asyncio.Future[None]) -> None:
         del self._running[partition]
         again = partition in self._again
         self._again.discard(partition)
@@ -111,14 +125,14 @@ class Flusher:
         if again:
             self.flush(partition)
 
-    def _retry(self, partition: Partition, error: StorageError) -> None:
+    def _retry(self, partition: Flushed, error: StorageError) -> None:
         """The batches are on disk, a small file beside them is not: there may be room soon."""
         logger.error("flushing %s-%d failed: %s", partition.topic, partition.index, error)
         if not self._closed and partition not in self._due:
             wait_s = _IMPLIED_MS / 1000
             self._due[partition] = self._loop.call_later(wait_s, self.flush, partition)
 
-    def _fail(self, partition: Partition, error: StorageError) -> None:
+    def _fail(self, partition: Flushed, error: StorageError) -> None:
         """A failed fsync is not tried again: the kernel may have dropped the pages (fsyncgate)."""
         logger.error(
             "%s-%d could not be forced to disk and is offline: %s",

@@ -8,16 +8,14 @@ partition before it, as if they had been faster.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.slices import Slices
 from moldau.log.record_check import RecordCheck
 from moldau.records.batch import HEADER_SIZE
 from moldau.wire.primitives import TopicKey
 from moldau.wire.produce import ProduceRequest, produce_codec
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 # How many steps of all checks of a request are done at once.
 _STEPS_AT_ONCE = 3
@@ -33,7 +31,7 @@ class CheckedProduce(NamedTuple):
 
 
 def begin_checks(
-    broker: Broker, version: int, start: int, frame: memoryview
+    partitions: Partitions, version: int, start: int, frame: memoryview
 ) -> tuple[CheckedProduce, bool]:
     """Begin the checks of a Produce request; whether all of them are done."""
     checks: Checks = {}
@@ -41,9 +39,9 @@ def begin_checks(
     steps = _STEPS_AT_ONCE
     request = produce_codec(version).decode(frame, start)
     for key, batches in request.topics:
-        topic = broker.topic_name(key)
+        topic = partitions.topic_name(key)
         for index, batch in batches:
-            partition = broker.partitions.get((topic, index))
+            partition = partitions.get((topic, index))
             if partition is None or not batch or len(batch) < HEADER_SIZE:
                 continue
             config = partition.log.config
@@ -60,11 +58,11 @@ def begin_checks(
 
 
 async def look_into_records(
-    broker: Broker, version: int, start: int, frame: memoryview
+    partitions: Partitions, version: int, start: int, frame: memoryview
 ) -> CheckedProduce:
     """Does the checks of a Produce request that its connection has put aside."""
-    checked, _ = begin_checks(broker, version, start, frame)
-    await finish_checks(checked.checks, broker.lookups)
+    checked, _ = begin_checks(partitions, version, start, frame)
+    await finish_checks(checked.checks, partitions.lookups)
     return checked
 
 

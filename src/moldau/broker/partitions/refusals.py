@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from moldau.broker.partitions.partitions import Partitions
 from moldau.wire.errors import Error
 from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.primitives import TopicKey
 
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
-
-def absent(broker: Broker, key: TopicKey, index: int) -> tuple[Error, tuple[int, int] | None]:
+def absent(
+    partitions: Partitions, key: TopicKey, index: int
+) -> tuple[Error, tuple[int, int] | None]:
     """The error, and where the partition is led (broker id, leader epoch) if it exists at all."""
-    name = broker.topic_name(key)
-    state = broker.state.partition(name, index)
+    name = partitions.topic_name(key)
+    state = partitions.state.partition(name, index)
     if state is not None:
         return Error.NOT_LEADER_OR_FOLLOWER, (state.leader, state.leader_epoch)
     if isinstance(key, UUID) and not name:
@@ -24,8 +23,8 @@ def absent(broker: Broker, key: TopicKey, index: int) -> tuple[Error, tuple[int,
     return Error.UNKNOWN_TOPIC_OR_PARTITION, None
 
 
-def not_here(broker: Broker, key: TopicKey, index: int) -> FetchedPartition:
+def not_here(partitions: Partitions, key: TopicKey, index: int) -> FetchedPartition:
     """The answer to a fetch from such a partition."""
-    error, leader = absent(broker, key, index)
+    error, leader = absent(partitions, key, index)
     # Kafka says null where somebody else has the partition, and that there are none where nobody.
     return FetchedPartition(index, error, leader=leader, aborted=None if leader else [])

@@ -23,6 +23,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.partitions import Partitions
+from moldau.broker.partitions.replicas import Replicas
 from moldau.cluster.decisions.damage import heir, struck_off
 from moldau.cluster.decisions.elections import eligible
 from moldau.cluster.state.changes import PartitionsChanged
@@ -32,8 +35,6 @@ from moldau.log.errors import StorageError
 from moldau.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from moldau.broker.partitions.partition import Partition
-    from moldau.broker.server import Broker
     from moldau.log.log import Log
 
 logger = logging.getLogger("moldau.broker")
@@ -49,8 +50,17 @@ _FORGIVEN_AFTER_S = 3600.0
 class Repairs:
     """The replicas of this broker whose log has failed. Event loop only, but for `on_failure`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        partitions: Partitions,
+        replicas: Replicas,
+        on_failed: Callable[[Partition], None],
+    ) -> None:
+        """`on_failed` is called when a partition is not to be copied or asked about any more."""
+        self._partitions = partitions
+        self._node = partitions.node
+        self._replicas = replicas
+        self._on_failed = on_failed
         # One for all logs.
         self.on_failure: Callable[[Log, StorageError], None] = self._failed_anywhere
         # The leader epoch in which each was found to have failed.
@@ -63,18 +73,33 @@ class Repairs:
 
     def _failed_anywhere(self, log: Log, error: StorageError) -> None:
         """A log has failed; it is offline, or could serve on in part. Any thread."""
-        self._broker.loop.call_soon_threadsafe(self._note, log, error)
+        self._node.loop.call_soon_threadsafe(self._note, log, error)
 
     def consider(self, partition: Partition) -> None:
         """The partition's log is offline, and its role or that may be new."""
         if partition not in self._failed:
             self._failed[partition] = partition.leader_epoch
             # Nothing more is asked for it, nor told of it.
-            self._broker.replication.partition_changed(partition)
+            self._on_failed(partition)
             partition.wake()
         self.look_again()
         if self._task is None:
-            self._task = self._broker.loop.create_task(self._work(), name="repairs")
+            self._task = self._node.loop.create_task(self._work(), name="repairs")
+
+    # Called by `Replicas`
+
+    def partition_changed(self, partition: Partition) -> None:
+        if partition.log.offline is not None:
+            self.consider(partition)
+
+    def partition_dropped(self, partition: Partition) -> None:
+        """It is forgotten at the next step."""
+
+    def partition_configured(self, partition: Partition) -> None:
+        """Settings repair nothing."""
+
+    def brokers_changed(self) -> None:
+        self.look_again()
 
     def look_again(self) -> None:
         """Something has changed in the cluster."""
@@ -86,7 +111,7 @@ class Repairs:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _note(self, log: Log, error: StorageError) -> None:
-        partition = self._broker.partitions.get((log.topic, log.partition))
+        partition = self._partitions.get((log.topic, log.partition))
         if partition is None or partition.log is not log:
             return
         if log.offline is None:
@@ -98,16 +123,16 @@ class Repairs:
         self.consider(partition)
 
     def _state_of(self, partition: Partition) -> PartitionState | None:
-        topic = self._broker.state.topics.get(partition.topic)
+        topic = self._node.state.topics.get(partition.topic)
         if topic is None or topic.id != partition.topic_id:
             return None
-        return self._broker.state.partition(partition.topic, partition.index)
+        return self._node.state.partition(partition.topic, partition.index)
 
     def _leader_without(self, state: PartitionState) -> int:
         """Who leads, or is to lead, if not this broker; NO_LEADER if nobody alive can."""
-        me, brokers = self._broker.id, self._broker.state.brokers
+        me, brokers = self._node.id, self._node.state.brokers
         if state.leader == me:
-            successor = heir(state, me, eligible(self._broker.state))
+            successor = heir(state, me, eligible(self._node.state))
             return heir(state, me, brokers) if successor == NO_LEADER else successor
         return state.leader if state.leader in brokers else NO_LEADER
 
@@ -138,12 +163,12 @@ class Repairs:
         """Do what can be done now; how long to wait for more, unless something changes."""
         changes: dict[str, dict[int, PartitionState]] = {}
         ready: list[Partition] = []
-        if self._broker.replicas.is_fenced or self._broker.id not in self._broker.state.brokers:
+        if self._replicas.is_fenced or self._node.id not in self._node.state.brokers:
             # What is decided before this broker takes part in the cluster is decided elsewhere.
             return None
         for partition in list(self._failed):
             state = self._state_of(partition)
-            held = self._broker.partitions.get((partition.topic, partition.index))
+            held = self._partitions.get((partition.topic, partition.index))
             if state is None or held is not partition:
                 self._forget(partition)
                 continue
@@ -154,7 +179,7 @@ class Repairs:
                 ready.append(partition)
         if changes:
             commits = [PartitionsChanged(*change) for change in changes.items()]
-            await self._broker.store.commit(commits, as_controller=False)
+            await self._node.store.commit(commits, as_controller=False)
             self.look_again()
         waits = [await self._begin_anew(partition) for partition in ready]
         return min((wait for wait in waits if wait is not None), default=None)
@@ -165,7 +190,7 @@ class Repairs:
 
     def _is_dispensable(self, partition: Partition, state: PartitionState) -> bool:
         """Whether the cluster counts on nothing that this replica has, or said that it has."""
-        me = self._broker.id
+        me = self._node.id
         return (
             self._leader_without(state) != NO_LEADER
             and state.leader != me
@@ -175,7 +200,7 @@ class Repairs:
 
     def _given_up(self, partition: Partition, state: PartitionState) -> PartitionState | None:
         """The partition without this replica; None where it is, or where nobody else is left."""
-        me, log = self._broker.id, partition.log
+        me, log = self._node.id, partition.log
         leader = self._leader_without(state)
         if leader == NO_LEADER:
             if state.leader == me and partition not in self._told_alone:
@@ -198,7 +223,7 @@ class Repairs:
 
     async def _begin_anew(self, partition: Partition) -> float | None:
         """Put an empty log in the place of the failed one; how long to wait if it is too soon."""
-        broker, key = self._broker, (partition.topic, partition.index)
+        node, key = self._node, (partition.topic, partition.index)
         count, not_before = self._setbacks.get(key, (0, 0.0))
         now = time.monotonic()
         if now < not_before:
@@ -207,8 +232,8 @@ class Repairs:
             count = 0
         pause_s = min(_FIRST_PAUSE_S * 2**count, _LONGEST_PAUSE_S)
         self._setbacks[key] = (count + 1, now + pause_s)
-        kept = broker.logs.set_damaged_aside(*key)
-        broker.replicas.drop(partition)
+        kept = node.logs.set_damaged_aside(*key)
+        self._replicas.drop(partition)
         self._forget(partition)
         logger.warning(
             "%s-%d: copying all of it anew from broker %d; the damaged files are kept in %s until"
@@ -217,9 +242,9 @@ class Repairs:
         )  # fmt: skip
         try:
             # A crash must not find less than the recovery points promise.
-            await asyncio.to_thread(broker.logs.prepare_checkpoint())
+            await asyncio.to_thread(node.logs.prepare_checkpoint())
         finally:
-            topic = broker.state.topics.get(partition.topic)
+            topic = node.state.topics.get(partition.topic)
             if topic is not None and topic.id == partition.topic_id:
-                broker.replicas.take_up(topic, [partition.index])
+                self._replicas.take_up(topic, [partition.index])
         return None

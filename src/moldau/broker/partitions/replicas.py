@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 from uuid import UUID
 
 from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.slices import Slices
 from moldau.cluster.state.changes import (
     AnyChange,
@@ -30,10 +31,8 @@ from moldau.cluster.state.changes import (
 from moldau.cluster.state.topics import Topic
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
+from moldau.log.log import Log
 from moldau.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.broker")
 
@@ -55,14 +54,38 @@ class Owner(Protocol):
         """Let go of a topic that is gone, its own or any other."""
 
 
-class Replicas:
-    """Opens, gives roles to, and lets go of `broker.partitions`. Event loop only.
+class Watcher(Protocol):
+    """Whoever follows the roles of this broker's partitions, and who the cluster's brokers are."""
 
-    While the broker is fenced no replica of its leads, whatever the state says.
+    def partition_changed(self, partition: Partition) -> None:
+        """Follow the role that a partition has been given."""
+
+    def partition_dropped(self, partition: Partition) -> None:
+        """Let go of a partition that this broker holds no more."""
+
+    def partition_configured(self, partition: Partition) -> None:
+        """Consider a partition whose settings have changed."""
+
+    def brokers_changed(self) -> None:
+        """Consider that a broker joined or left."""
+
+
+class Replicas:
+    """Opens, gives roles to, and lets go of partitions. Event loop only.
+
+    While the broker is fenced no replica of its leads, whatever the state says. `owners` are the
+    coordinators by the internal topic of each, `watchers` follow the roles of all partitions, and
+    `on_failure` is told of logs that fail, by any thread. `on_configured` is called when settings
+    of brokers have changed.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, partitions: Partitions, on_configured: Callable[[], None]) -> None:
+        self._partitions = partitions
+        self._node = partitions.node
+        self._on_configured = on_configured
+        self.owners: dict[str, Owner] = {}
+        self.watchers: list[Watcher] = []
+        self.on_failure: Callable[[Log, StorageError], None] | None = None
         self._fenced = False
         # Topics of which the disk refused a partition.
         self._incomplete: set[str] = set()
@@ -82,15 +105,15 @@ class Replicas:
 
     def reconcile(self) -> None:
         """Brings the data folder in line with the state, after whatever happened meanwhile."""
-        broker = self._broker
-        state, logs = broker.state, broker.logs
+        node = self._node
+        state, logs = node.state, node.logs
         for (name, index), log in list(logs.logs.items()):
             topic = state.topics.get(name)
             if topic is not None and log.topic_id is None:
                 # A power failure may have taken the small file that says so.
                 logs.claim(name, index, topic.id)
             if topic is not None and topic.id == log.topic_id and index < len(topic.partitions):
-                if broker.id not in topic.partitions[index].replicas:
+                if node.id not in topic.partitions[index].replicas:
                     logger.info("%s-%d has moved to other brokers: deleted here", name, index)
                     logs.delete(name, index)
             elif log.topic_id in state.deleted:
@@ -100,7 +123,7 @@ class Replicas:
 
     def take_up_all(self) -> None:
         """Holds everything that is this broker's, before anybody is served."""
-        for topic in self._broker.state.topics.values():
+        for topic in self._node.state.topics.values():
             self._enter(topic)
         self._open_some(len(self._to_open))
 
@@ -116,11 +139,11 @@ class Replicas:
     def _enter(self, topic: Topic, indexes: Iterable[int] | None = None) -> None:
         """Gives the partitions of a topic that are held here the roles that they have now, and
         enters those that should be."""
-        broker = self._broker
+        node = self._node
         for index in range(len(topic.partitions)) if indexes is None else indexes:
             state = topic.partitions[index]
-            partition = broker.partitions.get((topic.name, index))
-            if broker.id not in state.replicas:
+            partition = self._partitions.get((topic.name, index))
+            if node.id not in state.replicas:
                 if partition is not None:
                     logger.info("%s-%d has moved to other brokers", topic.name, index)
                     self._let_go(partition)
@@ -138,10 +161,10 @@ class Replicas:
             self._open_next()
         if self._incomplete and not self._is_retrying:
             self._is_retrying = True
-            self._broker.spawn(self._retry())
+            self._node.spawn(self._retry())
         if (self._to_open or self._to_delete) and self._is_idle.is_set():
             self._is_idle.clear()
-            self._broker.spawn(self._catch_up())
+            self._node.spawn(self._catch_up())
 
     async def _retry(self) -> None:
         """Tries until the disk takes what it refused: it was full, or has been mended."""
@@ -166,13 +189,13 @@ class Replicas:
 
     def _open_next(self) -> None:
         """Opens a partition in the role that it has now, if it is still to be held here."""
-        broker = self._broker
+        node = self._node
         name, topic_id, index = self._to_open.popleft()
-        topic = broker.state.topics.get(name)
+        topic = node.state.topics.get(name)
         if topic is None or topic.id != topic_id or index >= len(topic.partitions):
             return
         state = topic.partitions[index]
-        if broker.id not in state.replicas or (name, index) in broker.partitions:
+        if node.id not in state.replicas or (name, index) in self._partitions:
             return
         try:
             partition = self._open(topic, index)
@@ -187,18 +210,18 @@ class Replicas:
 
     def _delete_log(self, key: TopicPartition) -> None:
         del self._to_delete[key]
-        if key not in self._broker.logs.logs:
+        if key not in self._node.logs.logs:
             return
         try:
-            self._broker.logs.delete(*key)
+            self._node.logs.delete(*key)
         except StorageError as error:
             logger.error("%s-%d could not be deleted: %s", *key, error)
 
     def complete(self) -> None:
         """Tries again to hold the partitions that the disk refused before."""
         names, self._incomplete = self._incomplete, set()
-        for name in names & self._broker.state.topics.keys():
-            self._enter(self._broker.state.topics[name])
+        for name in names & self._node.state.topics.keys():
+            self._enter(self._node.state.topics[name])
         self._open_some()
 
     def fence(self, fenced: bool) -> None:
@@ -207,53 +230,54 @@ class Replicas:
         if not fenced:
             self.take_up_all()
             return
-        for partition in self._broker.partitions.values():
+        for partition in self._partitions.values():
             if partition.is_leader:
                 partition.resign()
                 self._role_changed(partition)
 
     def apply(self, changes: Sequence[AnyChange]) -> None:
         """Does what a batch of changes asks of this broker's replicas."""
-        broker = self._broker
+        node = self._node
         for change in changes:
             match change:
                 case TopicCreated(topic):
                     self._enter(topic)
                 case PartitionsAdded(name, first, added):
-                    self._enter(broker.state.topics[name], range(first, first + len(added)))
+                    self._enter(node.state.topics[name], range(first, first + len(added)))
                 case PartitionsChanged(name, partitions):
-                    if name in broker.state.topics:
-                        self._enter(broker.state.topics[name], partitions)
+                    if name in node.state.topics:
+                        self._enter(node.state.topics[name], partitions)
                 case TopicDeleted(name, id):
                     self._delete(name)
-                    broker.refused_writes.topic_deleted(name, id)
+                    self._partitions.refused_writes.topic_deleted(name, id)
                 case TopicConfigured(name):
                     self.configure(name)
                 case BrokerConfigured():
-                    broker.configure()
+                    self._on_configured()
                 case BrokerJoined() | BrokerLeft():
-                    broker.replication.brokers_changed()
-                    broker.repairs.look_again()
+                    for watcher in self.watchers:
+                        watcher.brokers_changed()
                 case _:
                     pass
         self._open_some()
 
     def configure(self, name: str) -> None:
         """Takes a topic's settings as they are from now on."""
-        topic = self._broker.state.topics.get(name)
+        topic = self._node.state.topics.get(name)
         if topic is None:
             return
         config = self._config_of(topic)
         self._note_checks(topic, config)
         for index in range(len(topic.partitions)):
-            partition = self._broker.partitions.get((name, index))
+            partition = self._partitions.get((name, index))
             if partition is not None:
                 partition.configure(config)
-                self._broker.replication.reconsider(partition)
+                for watcher in self.watchers:
+                    watcher.partition_configured(partition)
 
     def _config_of(self, topic: Topic) -> LogConfig:
         """The settings of a topic's logs, parsed once for all that are opened in a row."""
-        defaults = self._broker.settings.topic_defaults
+        defaults = self._node.settings.topic_defaults
         parsed = self._parsed
         if parsed is None or parsed[0] is not topic.configs or parsed[1] is not defaults:
             config = LogConfig.parse(topic.configs, defaults) if topic.configs else defaults
@@ -262,48 +286,47 @@ class Replicas:
 
     def _note_checks(self, topic: Topic, config: LogConfig) -> None:
         if config.looks_into_records and not topic.is_internal:
-            self._broker.checks_records = True
+            self._partitions.checks_records = True
 
     def _open(self, topic: Topic, index: int) -> Partition:
-        broker = self._broker
+        node = self._node
         key = topic.name, index
         if key in self._to_delete:
             # It was here before, as another topic's or as one that had moved away.
             self._delete_log(key)
-        log = broker.logs.logs.get(key)
+        log = node.logs.logs.get(key)
         if log is not None and log.topic_id not in (None, topic.id):
             # A topic of this name was deleted before anybody here listened.
-            if log.topic_id in broker.state.deleted:
-                broker.logs.delete(*key)
+            if log.topic_id in node.state.deleted:
+                node.logs.delete(*key)
             else:
-                broker.logs.set_aside(*key)
+                node.logs.set_aside(*key)
             log = None
         config = self._config_of(topic)
         if log is None:
-            log = broker.logs.create(topic.name, index, topic.id, config)
+            log = node.logs.create(topic.name, index, topic.id, config)
         log.config = config
-        log.on_failure = broker.repairs.on_failure
+        log.on_failure = self.on_failure
         self._note_checks(topic, config)
-        partition = broker.new_partition(topic, index, log)
-        broker.partitions[key] = partition
+        partition = self._partitions.open(topic, index, log)
         self._widths[topic.name] = max(index + 1, self._widths.get(topic.name, 0))
         return partition
 
     def _role_changed(self, partition: Partition) -> None:
-        owner = self._broker.owners.get(partition.topic)
+        owner = self.owners.get(partition.topic)
         if owner is not None:
             owner.partition_changed(partition)
-        self._broker.replication.partition_changed(partition)
+        for watcher in self.watchers:
+            watcher.partition_changed(partition)
         partition.wake()
-        if partition.log.offline is not None:
-            self._broker.repairs.consider(partition)
 
     def drop(self, partition: Partition) -> None:
         """Holds the partition no more; its log is the caller's to remove."""
-        del self._broker.partitions[partition.topic, partition.index]
+        del self._partitions[partition.topic, partition.index]
         partition.resign()
-        self._broker.replication.partition_dropped(partition)
-        owner = self._broker.owners.get(partition.topic)
+        for watcher in self.watchers:
+            watcher.partition_dropped(partition)
+        owner = self.owners.get(partition.topic)
         if owner is not None:
             owner.partition_changed(partition)
         partition.wake()
@@ -314,8 +337,8 @@ class Replicas:
 
     def _delete(self, name: str) -> None:
         for index in range(self._widths.pop(name, 0)):
-            partition = self._broker.partitions.get((name, index))
+            partition = self._partitions.get((name, index))
             if partition is not None:
                 self._let_go(partition)
-        for owner in self._broker.owners.values():
+        for owner in self.owners.values():
             owner.topic_deleted(name)

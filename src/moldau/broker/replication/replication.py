@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
 
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.replication.follower.fetcher import Fetcher
 from moldau.broker.replication.follower.throttle import Throttle
 from moldau.broker.replication.leader.follower_sessions import FollowerSessions
@@ -14,10 +15,7 @@ from moldau.broker.replication.leader.isr_changes import IsrChanges
 from moldau.broker.replication.leader.replica_selector import check_selector
 from moldau.cluster.state.topics import NO_LEADER
 from moldau.log.errors import StorageError
-
-if TYPE_CHECKING:
-    from moldau.broker.partitions.partition import Partition
-    from moldau.broker.server import Broker
+from moldau.peer.peers import Peers
 
 logger = logging.getLogger("moldau.replication")
 
@@ -34,11 +32,13 @@ class Replication:
     partition that has no other replica it does nothing at all.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        check_selector(broker.settings.replica_selector_class)
-        self.follower_sessions = FollowerSessions(broker)
-        self._broker = broker
-        self._isr_changes = IsrChanges(broker)
+    def __init__(self, partitions: Partitions, peers: Peers) -> None:
+        self._partitions = partitions
+        self._node = partitions.node
+        self._peers = peers
+        check_selector(self._node.settings.replica_selector_class)
+        self.follower_sessions = FollowerSessions(partitions, self.reconsider)
+        self._isr_changes = IsrChanges(self._node)
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._following: dict[Partition, Fetcher] = {}
         # Partitions led with followers, and the log start that these were last told of.
@@ -50,7 +50,7 @@ class Replication:
     def start(self) -> None:
         """This broker is registered: begins to follow."""
         self._is_running = True
-        for partition in list(self._broker.partitions.values()):
+        for partition in list(self._partitions.values()):
             self.partition_changed(partition)
 
     async def stop(self) -> None:
@@ -72,7 +72,7 @@ class Replication:
         """A partition has been given its role, by `Partition.become` or `Partition.resign`."""
         if len(partition.replicas) > 1 and not self._rounds and self._is_running:
             self._begin_rounds()
-        partition.lag_s = self._broker.settings.replica_lag_time_max_ms / 1000
+        partition.lag_s = self._node.settings.replica_lag_time_max_ms / 1000
         if partition.is_leader and partition.in_sync is not None:
             self._led.setdefault(partition, partition.log.log_start)
             self.reconsider(partition)
@@ -80,7 +80,7 @@ class Replication:
             self._led.pop(partition, None)
         leader = partition.leader
         follows = self._is_running and not partition.is_leader
-        if not follows or leader in (NO_LEADER, self._broker.id) or partition.log.offline:
+        if not follows or leader in (NO_LEADER, self._node.id) or partition.log.offline:
             self._unfollow(partition)
         else:
             self._follow(partition, leader)
@@ -90,12 +90,16 @@ class Replication:
         self._led.pop(partition, None)
         self._unfollow(partition)
 
+    def partition_configured(self, partition: Partition) -> None:
+        """Who is in sync may be judged by other settings."""
+        self.reconsider(partition)
+
     def brokers_changed(self) -> None:
         """A broker joined, left, or came back under another address or epoch."""
         for fetcher in self._fetchers.values():
             fetcher.leader_changed()
         for partition in self._led:
-            partition.registered(self._broker.state.brokers)
+            partition.registered(self._node.state.brokers)
             self.reconsider(partition)
 
     def reconsider(self, partition: Partition) -> None:
@@ -108,11 +112,11 @@ class Replication:
 
     def _follow(self, partition: Partition, leader: int) -> None:
         number = (partition.topic_id.int + partition.index) % (
-            self._broker.settings.num_replica_fetchers
+            self._node.settings.num_replica_fetchers
         )
         fetcher = self._fetchers.get((leader, number))
         if fetcher is None:
-            fetcher = Fetcher(self._broker, leader, number, self._throttle)
+            fetcher = Fetcher(self._node, self._peers, leader, number, self._throttle)
             self._fetchers[leader, number] = fetcher
         if self._following.get(partition) is not fetcher:
             self._unfollow(partition)
@@ -127,13 +131,13 @@ class Replication:
     # Now and then
 
     def _begin_rounds(self) -> None:
-        create = self._broker.loop.create_task
+        create = self._node.loop.create_task
         self._rounds = [create(self._tend_followers()), create(self._keep_watermarks())]
 
     async def _tend_followers(self) -> None:
         """Looks for followers that lag, or could join, and tells them of deleted records."""
         while True:
-            lag_s = self._broker.settings.replica_lag_time_max_ms / 1000
+            lag_s = self._node.settings.replica_lag_time_max_ms / 1000
             await asyncio.sleep(min(lag_s / 2, _LONGEST_ROUND_S))
             self.follower_sessions.sweep()
             for count, (partition, start) in enumerate(list(self._led.items()), 1):
@@ -151,9 +155,9 @@ class Replication:
     async def _keep_watermarks(self) -> None:
         """Writes the high watermarks down, so that a restart begins with them."""
         while True:
-            interval_ms = self._broker.settings.replica_high_watermark_checkpoint_interval_ms
+            interval_ms = self._node.settings.replica_high_watermark_checkpoint_interval_ms
             await asyncio.sleep(interval_ms / 1000)
             try:
-                await asyncio.to_thread(self._broker.logs.prepare_high_watermarks())
+                await asyncio.to_thread(self._node.logs.prepare_high_watermarks())
             except StorageError as error:
                 logger.error("the high watermarks were not written down: %s", error)

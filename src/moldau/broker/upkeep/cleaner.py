@@ -8,20 +8,17 @@ import os
 import subprocess
 import sys
 import uuid
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.partitions import Partitions
 from moldau.log.compaction.candidates import Candidate, candidate, job_of
 from moldau.log.compaction.job import Job, Outcome
 from moldau.log.compaction.swap import Swap, is_unchanged, remove_leftovers
 from moldau.log.errors import LogError, StorageError
 from moldau.log.files.checkpoint import read_offsets, write_offsets
 from moldau.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from moldau.broker.partitions.partition import Partition
-    from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.cleaner")
 
@@ -41,17 +38,21 @@ class Cleaner:
     logs are compacted once more from their beginning, which changes nothing else.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._path = str(broker.settings.folder / CHECKPOINT)
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+        self._node = partitions.node
+        self._path = str(self._node.settings.folder / CHECKPOINT)
         self._worker: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self._saved: dict[TopicPartition, int] = {}
+
+    def open(self) -> None:
+        """Takes in how far each log was clean when the broker stopped."""
         try:
             self._saved = read_offsets(self._path) or {}
         except LogError as error:
             logger.warning("%s; logs are compacted from their beginning", error)
-        for key, log in broker.logs.logs.items():
+        for key, log in self._node.logs.logs.items():
             log.clean_end = self._saved.get(key, 0)
 
     def stop(self) -> None:
@@ -63,7 +64,7 @@ class Cleaner:
     async def clean(self) -> None:
         """Compacts whatever is due, until nothing is. A log that fails waits for the next time."""
         failed: set[Partition] = set()
-        while not self._stopped and self._broker.settings.log_cleaner_enable:
+        while not self._stopped and self._node.settings.log_cleaner_enable:
             chosen = await self._choose(failed)
             if chosen is None:
                 return
@@ -80,7 +81,7 @@ class Cleaner:
 
     async def checkpoint(self) -> None:
         """Writes down how far logs are clean, if that has changed."""
-        logs = self._broker.logs.logs
+        logs = self._node.logs.logs
         now = {key: log.clean_end for key, log in logs.items() if log.clean_end}
         if now != self._saved:
             self._saved = now
@@ -88,7 +89,7 @@ class Cleaner:
 
     async def _choose(self, failed: set[Partition]) -> tuple[Partition, Candidate] | None:
         best: tuple[Partition, Candidate] | None = None
-        for count, partition in enumerate(list(self._broker.partitions.values()), 1):
+        for count, partition in enumerate(list(self._partitions.values()), 1):
             if count % _LOGS_AT_A_TIME == 0:
                 await asyncio.sleep(0)
             log = partition.log
@@ -97,7 +98,7 @@ class Cleaner:
             try:
                 if len(log.segments) > 1 and log.flushed < log.segments[-1].base:
                     await partition.force()
-                found = candidate(log, self._broker.now_ms())
+                found = candidate(log, self._node.now_ms())
             except StorageError as error:
                 failed.add(partition)
                 logger.error("%s cannot be compacted: %s", _name(partition), error)
@@ -110,11 +111,11 @@ class Cleaner:
 
     async def _compact(self, chosen: Candidate) -> bool:
         """One round; False if nothing came of it and it is better to wait."""
-        settings, log = self._broker.settings, chosen.log
+        settings, log = self._node.settings, chosen.log
         job = job_of(
             chosen,
             uuid.uuid4().hex[:8],
-            self._broker.now_ms(),
+            self._node.now_ms(),
             settings.log_cleaner_dedupe_buffer_size,
             settings.log_cleaner_io_max_bytes_per_second,
             os.getpid(),
@@ -145,7 +146,7 @@ class Cleaner:
             return False
         try:
             # After a crash, recovery must know that the gaps it finds are no loss.
-            await asyncio.to_thread(self._broker.logs.prepare_checkpoint())
+            await asyncio.to_thread(self._node.logs.prepare_checkpoint())
             await asyncio.to_thread(swap.sync)
         except StorageError:
             swap.cancel()

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
+from moldau.broker.net.connections import Connections
+from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.partitions.refused_writes import ROUND_MS
+from moldau.broker.partitions.replicas import Replicas
 from moldau.broker.slices import Slices
 from moldau.broker.upkeep.cleaner import Cleaner
 from moldau.log.errors import StorageError
 from moldau.log.retention import delete_expired, roll_if_due
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.broker")
 
@@ -29,14 +29,23 @@ _LEAST_BACKOFF_MS = 5
 class Upkeep:
     """The background rounds of one broker, each at its own pace, until `stop`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self, partitions: Partitions, replicas: Replicas, connections: Connections[Any]
+    ) -> None:
+        self._partitions = partitions
+        self._node = partitions.node
+        self._replicas = replicas
+        self._connections = connections
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
-        self._cleaner = Cleaner(broker)
+        self._cleaner = Cleaner(partitions)
+
+    def open(self) -> None:
+        """Takes in what the last life of this broker left about its logs."""
+        self._cleaner.open()
 
     def start(self) -> None:
-        settings = self._broker.settings
+        settings = self._node.settings
         checkpoint_ms = settings.log_flush_offset_checkpoint_interval_ms
         retention_ms = settings.log_retention_check_interval_ms
         self._begin("retention", self.delete_expired, lambda: retention_ms)
@@ -47,7 +56,7 @@ class Upkeep:
 
     def _cleaner_backoff_ms(self) -> int:
         """Asked anew each time, since it may be changed while the broker runs."""
-        return max(self._broker.settings.log_cleaner_backoff_ms, _LEAST_BACKOFF_MS)
+        return max(self._node.settings.log_cleaner_backoff_ms, _LEAST_BACKOFF_MS)
 
     async def stop(self) -> None:
         """Lets a round that is under way end: its thread would write on while the logs close."""
@@ -58,7 +67,7 @@ class Upkeep:
     def _begin(
         self, name: str, work: Callable[[], Awaitable[None]], interval_ms: Callable[[], int]
     ) -> None:
-        self._tasks.append(self._broker.loop.create_task(self._repeat(name, work, interval_ms)))
+        self._tasks.append(self._node.loop.create_task(self._repeat(name, work, interval_ms)))
 
     async def _repeat(
         self, name: str, work: Callable[[], Awaitable[None]], interval_ms: Callable[[], int]
@@ -80,18 +89,18 @@ class Upkeep:
 
         The room that this makes may be what a partition is waiting for.
         """
-        broker = self._broker
-        broker.replicas.complete()
+        node, refused = self._node, self._partitions.refused_writes
+        self._replicas.complete()
         slices = Slices()
-        for count, partition in enumerate(list(broker.partitions.values()), 1):
+        for count, partition in enumerate(list(self._partitions.values()), 1):
             log = partition.log
             try:
-                delete_expired(log, broker.now_ms())
-                roll_if_due(log, broker.now_ms())
-                idle_ms = broker.settings.producer_id_expiration_ms
-                forgotten = log.producers.expire(broker.now_ms(), idle_ms)
-                if broker.refused_writes.topics:
-                    broker.refused_writes.producers_forgotten(partition, forgotten)
+                delete_expired(log, node.now_ms())
+                roll_if_due(log, node.now_ms())
+                idle_ms = node.settings.producer_id_expiration_ms
+                forgotten = log.producers.expire(node.now_ms(), idle_ms)
+                if refused.topics:
+                    refused.producers_forgotten(partition, forgotten)
             except StorageError as error:
                 # The others must not wait for this one's disk.
                 logger.error("retention of %s-%d failed: %s", log.topic, log.partition, error)
@@ -100,26 +109,24 @@ class Upkeep:
 
     async def checkpoint(self) -> None:
         """Forces logs to disk on a thread and writes down how far recovery need not look."""
-        broker = self._broker
-        for count, partition in enumerate(list(broker.partitions.values()), 1):
+        for count, partition in enumerate(list(self._partitions.values()), 1):
             if self._stopping.is_set():
                 return
             await partition.force()
             if count % _LOGS_AT_A_TIME == 0:
                 await asyncio.sleep(0)
-        await asyncio.to_thread(broker.logs.prepare_checkpoint())
+        await asyncio.to_thread(self._node.logs.prepare_checkpoint())
         await self._cleaner.checkpoint()
 
     async def forget_refusals(self) -> None:
         """Lets go of refused writes that nobody has sent again."""
-        self._broker.refused_writes.end_round()
+        self._partitions.refused_writes.end_round()
 
     async def tend_connections(self) -> None:
         """Ends connections that have been idle too long; shrinks the buffers of quiet ones."""
-        broker = self._broker
-        now = broker.loop.time()
-        longest = broker.settings.connections_max_idle_ms / 1000
-        for connection in list(broker.connections):
+        now = self._node.loop.time()
+        longest = self._node.settings.connections_max_idle_ms / 1000
+        for connection in self._connections:
             quiet = now - connection.active_at
             if quiet > longest:
                 logger.info(

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from moldau.cli.follow.marks import Marks
 from moldau.cli.follow.siblings import open_file, rotations_of, with_inode
@@ -14,12 +14,21 @@ from moldau.cli.follow.source import Arrived, Source, holds_line
 from moldau.cli.follow.state import KnownFile, State, StateFile
 from moldau.cli.views.output import Failure, show
 
-if TYPE_CHECKING:
-    from moldau.cli.follow.collector import Line
-
 # Rotated files are still watched, since a writer may take a while to turn to the new one. Of older
 # ones it is only remembered that they are known.
 WATCHED_ROTATIONS = 8
+
+
+class Line(Protocol):
+    """A line under way."""
+
+    source: Source
+    done: bool
+    arrived_before: bool
+    end: int
+    tail: bytes
+    partition: int
+    offset: int
 
 
 class Followed:

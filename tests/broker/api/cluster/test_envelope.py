@@ -90,10 +90,10 @@ def seen(controller: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     handler = declared.handler
     assert handler is not None
 
-    def noting(broker: Any, request: Request) -> Any:
-        if broker is inside(controller):
+    def noting(parts: Any, request: Request) -> Any:
+        if parts.node is inside(controller).node:
             found.append(request)
-        return handler(broker, request)
+        return handler(parts, request)
 
     monkeypatch.setitem(DECLARED, API, replace(declared, handler=noting))
     return found

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from moldau.broker.api.cluster.metadata import MetadataCache
+from moldau.broker.api.cluster.metadata_cache import MetadataCache
 from moldau.testing import Broker
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error

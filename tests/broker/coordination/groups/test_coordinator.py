@@ -247,12 +247,12 @@ def expire(broker: Broker, ahead_ms: int) -> None:
     """Has the coordinator look for what expired as if that much time had passed."""
 
     async def work(server: Server) -> None:
-        real = server.now_ms
-        server.now_ms = lambda: real() + ahead_ms  # type: ignore[method-assign]
+        real = server.node.now_ms
+        server.node.now_ms = lambda: real() + ahead_ms  # type: ignore[method-assign]
         try:
             await server.groups.expire_offsets()
         finally:
-            server.now_ms = real  # type: ignore[method-assign]
+            server.node.now_ms = real  # type: ignore[method-assign]
 
     server = broker._server
     assert server is not None
@@ -319,7 +319,7 @@ def test_a_damaged_record_costs_only_itself(broker: Broker, groups: Groups) -> N
         journal = held(server, "g").journal
         nonsense = [(b"\x00\x01\x00", b"x"), (b"\x00\x01\x00\x01g\x00\x01u\x00\x00\x00\x00", b"?")]
         nonsense += [(b"\x00\x63future", b"?"), (b"", b"")]
-        journal.write(nonsense, server.now_ms(), lambda: None, errors.append)
+        journal.write(nonsense, server.node.now_ms(), lambda: None, errors.append)
 
     errors: list[Error] = []
     inside(broker, write_nonsense)
@@ -340,7 +340,7 @@ def test_many_commits_are_read_back_without_stalling_the_loop(
                 (offset_key("g", "t", index % 2), offset_value(CommittedOffset(index, 0, "", 1)))
                 for index in range(start, start + 500)
             ]
-            journal.write(records, server.now_ms(), lambda: None, lambda error: None)
+            journal.write(records, server.node.now_ms(), lambda: None, lambda error: None)
 
     groups.commit("g", {("t", 0): 5})
     inside(broker, fill)

@@ -1,19 +1,17 @@
-"""AlterReplicaLogDirs: a move between the log folders of a broker, which here has one."""
+"""AlterReplicaLogDirs: a move between the log folders of a parts, which here has one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.cluster.parts import ClusterParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.refusals import absent
 from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 # Kafka's folder of a copy under way is named after topic and partition, with so much behind them,
 # and must be a legal file name.
@@ -22,7 +20,7 @@ _FUTURE_SUFFIX = len("." + "0" * 32 + "-future")
 
 
 @handles(Api.ALTER_REPLICA_LOG_DIRS, (1, 2), on_cluster(Operation.ALTER))
-def alter_replica_log_dirs(broker: Broker, request: Request) -> Answer:
+def alter_replica_log_dirs(parts: ClusterParts, request: Request) -> Answer:
     """Nothing to do for the folder where everything is; an error for any other."""
     wanted = {
         (topic.name, index): folder.path
@@ -32,7 +30,7 @@ def alter_replica_log_dirs(broker: Broker, request: Request) -> Answer:
     }
     topics: dict[str, list[dict[str, Any]]] = {}
     for (name, index), path in wanted.items():
-        error = _outcome(broker, name, index, path)
+        error = _outcome(parts, name, index, path)
         topics.setdefault(name, []).append({"partition_index": index, "error_code": error})
     return {
         "results": [
@@ -41,13 +39,13 @@ def alter_replica_log_dirs(broker: Broker, request: Request) -> Answer:
     }
 
 
-def _outcome(broker: Broker, name: str, index: int, path: str) -> Error:
+def _outcome(parts: ClusterParts, name: str, index: int, path: str) -> Error:
     if len(f"{name}-{index}") + _FUTURE_SUFFIX > _LONGEST_FOLDER:
         return Error.INVALID_TOPIC_EXCEPTION
-    if path != str(broker.settings.folder.absolute()):
+    if path != str(parts.node.settings.folder.absolute()):
         return Error.LOG_DIR_NOT_FOUND
-    if (name, index) in broker.partitions:
+    if (name, index) in parts.partitions:
         return Error.NONE
-    error, _ = absent(broker, name, index)
+    error, _ = absent(parts.partitions, name, index)
     # Kafka keeps the code of old for a partition that others have.
     return Error.REPLICA_NOT_AVAILABLE if error is Error.NOT_LEADER_OR_FOLLOWER else error

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from functools import cache
 from struct import Struct, error
-from typing import TYPE_CHECKING
 
-from moldau.broker.api.registry import DECLARED, reads
+from moldau.broker.api.cluster.parts import ClusterParts, reads
+from moldau.broker.api.registry import DECLARED
+from moldau.broker.net.connection import Connection
 from moldau.broker.net.request import Request
 from moldau.cluster.decisions.elections import knows_elr
 from moldau.wire.apis import Api
@@ -27,10 +28,6 @@ from moldau.wire.primitives import (
     uvarint,
 )
 
-if TYPE_CHECKING:
-    from moldau.broker.net.connection import Connection
-    from moldau.broker.server import Broker
-
 _VERSIONS = (0, 4)
 _ENTRY = Struct(">hhh")
 _LEVELS = Struct(">hh")
@@ -43,7 +40,7 @@ _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 @reads(Api.API_VERSIONS, _VERSIONS, any_version=True)
 def api_versions(
-    broker: Broker, connection: Connection, request: Request, frame: memoryview
+    parts: ClusterParts, connection: Connection, request: Request, frame: memoryview
 ) -> bytes:
     """The body of the response to an ApiVersions request of any version."""
     version = request.version
@@ -53,8 +50,8 @@ def api_versions(
         return INT16.pack(Error.UNSUPPORTED_VERSION) + count(1, False) + only
     if version >= _FIRST_WITH_NAMES and not _is_named(frame, request.start):
         return INT16.pack(Error.INVALID_REQUEST) + count(0, True) + bytes(5)
-    to_brokers = request.context.is_inter_broker and broker.membership.is_clustered
-    return _encode(version, knows_elr(broker.state), to_brokers)
+    to_brokers = request.context.is_inter_broker and parts.node.is_clustered
+    return _encode(version, knows_elr(parts.node.state), to_brokers)
 
 
 def _is_named(frame: memoryview, position: int) -> bool:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moldau.broker.api.cluster.metadata import CLUSTER_OPERATIONS
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.cluster.parts import ClusterParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 # Who is asked about (KIP-919).
 BROKERS = 1
@@ -21,7 +19,7 @@ CONTROLLERS = 2
 
 
 @handles(Api.DESCRIBE_CLUSTER, (0, 2), on_cluster(Operation.DESCRIBE))
-def describe_cluster(broker: Broker, request: Request) -> Answer:
+def describe_cluster(parts: ClusterParts, request: Request) -> Answer:
     """The brokers under the addresses that this client can reach them by."""
     body = request.body
     endpoint_type = getattr(body, "endpoint_type", BROKERS)
@@ -35,10 +33,10 @@ def describe_cluster(broker: Broker, request: Request) -> Answer:
             "error_code": Error.UNSUPPORTED_ENDPOINT_TYPE,
             "error_message": f"Unsupported endpoint type {endpoint_type}",
         }
-    brokers = broker.describe_brokers(request.context)
+    brokers = parts.brokers.describe(request.context)
     answer: dict[str, Any] = {
-        "cluster_id": broker.state.cluster_id,
-        "controller_id": broker.state.controller_id,
+        "cluster_id": parts.node.state.cluster_id,
+        "controller_id": parts.node.state.controller_id,
         "brokers": [
             {
                 "broker_id": each["node_id"],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.cluster.parts import ClusterParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.partition import Partition
@@ -14,20 +15,17 @@ from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
-
 
 @handles(Api.DESCRIBE_LOG_DIRS, (1, 4), on_cluster(Operation.DESCRIBE))
-def describe_log_dirs(broker: Broker, request: Request) -> Answer:
+def describe_log_dirs(parts: ClusterParts, request: Request) -> Answer:
     """The one data folder, with the partitions that were asked for and are here."""
-    folder = broker.settings.folder.absolute()
+    folder = parts.node.settings.folder.absolute()
     try:
         disk = os.statvfs(folder)
     except OSError:
         return {"results": [{"error_code": Error.KAFKA_STORAGE_ERROR, "log_dir": str(folder)}]}
     topics: dict[str, list[dict[str, Any]]] = {}
-    for partition in _wanted(broker, request.body.topics):
+    for partition in _wanted(parts, request.body.topics):
         topics.setdefault(partition.topic, []).append(_described(partition))
     return {
         "results": [
@@ -43,11 +41,11 @@ def describe_log_dirs(broker: Broker, request: Request) -> Answer:
     }
 
 
-def _wanted(broker: Broker, topics: Any) -> Iterable[Partition]:
+def _wanted(parts: ClusterParts, topics: Any) -> Iterable[Partition]:
     if topics is None:
-        return broker.partitions.values()
+        return parts.partitions.values()
     keys = {(topic.topic, index) for topic in topics for index in topic.partitions}
-    return [broker.partitions[key] for key in sorted(keys) if key in broker.partitions]
+    return [parts.partitions[key] for key in sorted(keys) if key in parts.partitions]
 
 
 def _described(partition: Partition) -> dict[str, Any]:

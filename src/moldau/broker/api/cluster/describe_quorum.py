@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.cluster.parts import ClusterParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
-
 
 @handles(Api.DESCRIBE_QUORUM, (0, 2), on_cluster(Operation.DESCRIBE))
-def describe_quorum(broker: Broker, request: Request) -> Answer:
+def describe_quorum(parts: ClusterParts, request: Request) -> Answer:
     """Refuse as Kafka's clients expect of a cluster over ZooKeeper, and say what to ask instead."""
-    where = "in ZooKeeper" if broker.settings.zookeeper_connect else "in this broker's data folder"
+    where = (
+        "in ZooKeeper" if parts.node.settings.zookeeper_connect else "in this broker's data folder"
+    )
     return {
         "error_code": Error.UNSUPPORTED_VERSION,
         "error_message": f"This cluster keeps its metadata {where}: there is no KRaft quorum. "

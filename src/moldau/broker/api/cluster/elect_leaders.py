@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.cluster.parts import ClusterParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
@@ -14,9 +15,6 @@ from moldau.cluster.errors import ClusterError
 from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 Results = dict[str, list[dict[str, Any]]]
 
@@ -28,7 +26,7 @@ def _refuse(request: Request, error: ClusterError) -> Answer:
 
 
 @handles(Api.ELECT_LEADERS, (0, 2), on_cluster(Operation.ALTER), at_controller=_refuse)
-async def elect_leaders(broker: Broker, request: Request) -> Answer:
+async def elect_leaders(parts: ClusterParts, request: Request) -> Answer:
     """One result per partition asked for; where all are, every topic, with those that needed it."""
     number = getattr(request.body, "election_type", ElectionType.PREFERRED)
     try:
@@ -38,11 +36,11 @@ async def elect_leaders(broker: Broker, request: Request) -> Answer:
         return _refuse(request, error)
     wanted = _wanted(request)
     try:
-        outcomes = await broker.controller.elect_leaders(kind, wanted)
+        outcomes = await parts.controller.elect_leaders(kind, wanted)
     except ClusterError as error:
         return _refuse(request, error)
     if wanted is None:
-        found: Results = {name: [] for name in broker.state.topics}
+        found: Results = {name: [] for name in parts.node.state.topics}
         for (topic, index), outcome in outcomes.items():
             found.setdefault(topic, []).append(_result(index, outcome))
         return _answer(found.items(), Error.NONE)

@@ -11,16 +11,17 @@ import asyncio
 import inspect
 import ipaddress
 import logging
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
-from moldau.broker.api import rights
-from moldau.broker.api.registry import DECLARED, Answer, handles
+from moldau.broker.api.registry import DECLARED, Answer, Room
 from moldau.broker.api.rights import NotAuthorized, on_cluster
 from moldau.broker.net.context import Context
 from moldau.broker.net.request import Request
+from moldau.broker.node import Node
 from moldau.broker.security.authorizer import Operation
 from moldau.broker.security.principal import Principal
+from moldau.cluster.controller import Controller
 from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -29,26 +30,34 @@ from moldau.wire.messages import decode_request, encode_response, is_loaded, loa
 from moldau.wire.primitives import MalformedRequest
 from moldau.wire.principal import decode_principal
 
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
-
 logger = logging.getLogger("moldau.broker")
 
 
-@handles(Api.ENVELOPE, (0, 0), on_cluster(Operation.CLUSTER_ACTION), inter_broker=True)
-def envelope(broker: Broker, request: Request) -> Awaitable[Answer]:
+@dataclass(frozen=True, slots=True)
+class EnvelopeParts:
+    """What is given to the handler of envelopes; `call` has the request inside answered."""
+
+    node: Node
+    controller: Controller
+    call: Callable[[Request], Answer | Awaitable[Answer]]
+
+
+@Room(EnvelopeParts).handles(
+    Api.ENVELOPE, (0, 0), on_cluster(Operation.CLUSTER_ACTION), inter_broker=True
+)
+def envelope(parts: EnvelopeParts, request: Request) -> Awaitable[Answer]:
     """Answer the request inside as if its client had asked here."""
-    if not request.context.is_inter_broker or not broker.membership.is_clustered:
+    if not request.context.is_inter_broker or not parts.node.is_clustered:
         raise MalformedRequest("an envelope is taken from brokers only")
-    return _handle(broker, request)
+    return _handle(parts, request)
 
 
-async def _handle(broker: Broker, request: Request) -> Answer:
+async def _handle(parts: EnvelopeParts, request: Request) -> Answer:
     try:
-        if not broker.controller.is_in_office:
+        if not parts.controller.is_in_office:
             raise ClusterError(Error.NOT_CONTROLLER, "another broker is the controller")
         inside = _opened(request)
-        return {"error_code": Error.NONE, "response_data": await _answer(broker, inside)}
+        return {"error_code": Error.NONE, "response_data": await _answer(parts, inside)}
     except ClusterError as error:
         logger.debug("an envelope from %s: %s", request.context.client, error.message)
         return {"error_code": error.error, "response_data": None}
@@ -95,7 +104,7 @@ def _opened(request: Request) -> Request:
     )
 
 
-async def _answer(broker: Broker, request: Request) -> bytes:
+async def _answer(parts: EnvelopeParts, request: Request) -> bytes:
     """The header and the body of the answer to the request inside."""
     api, version = request.api, request.version
     if not is_loaded(api, version):
@@ -104,14 +113,10 @@ async def _answer(broker: Broker, request: Request) -> bytes:
         request.body = decode_request(api, version, memoryview(request.raw))
     except MalformedRequest as reason:
         raise ClusterError(Error.UNSUPPORTED_VERSION, str(reason)) from None
-    declared, authorizer = DECLARED[api], broker.entrance.authorizer
     try:
-        if authorizer is not None:
-            rights.check(authorizer, request, declared.rights, broker.topic_name)
+        answer = parts.call(request)
     except NotAuthorized as reason:
         raise ClusterError(Error.CLUSTER_AUTHORIZATION_FAILED, str(reason)) from None
-    assert declared.handler is not None
-    answer = declared.handler(broker, request)
     if inspect.isawaitable(answer):
         answer = await answer
     if isinstance(answer, dict):

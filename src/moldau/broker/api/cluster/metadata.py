@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.cluster.parts import ClusterParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import Right, on_topics
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation, Resource
@@ -25,52 +26,18 @@ from moldau.wire.errors import Error
 from moldau.wire.messages import encode_response
 from moldau.wire.primitives import TopicKey
 
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
-
 # What everybody may do, as Kafka's bit fields say it where no authorizer is set: bit n stands for
 # the operation of that number.
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
-# Version, the local address that it came in by, body
-Question = tuple[int, str, int, bytes]
-
 _NO_ID = UUID(int=0)
-_MOST_CACHED_BYTES = 16 << 20
-_ENTRY_BYTES = 512
 # By one request, since creating holds up everybody else; the client asks again for the others.
 _MOST_CREATED = 1000
 # Before that, clients did not know the error for a leader without their listener.
 _FIRST_WITH_LISTENERS = 6
 # Before that, requests had room for ids, but answers none for topics without a name.
 _FIRST_BY_ID = 12
-
-
-class MetadataCache:
-    """Encoded answers by request, good for as long as the cluster's state stays the same."""
-
-    def __init__(self) -> None:
-        self._version = -1
-        self._answers: dict[Question, bytes] = {}
-        self._bytes = 0
-
-    def get(self, version: int, key: Question) -> bytes | None:
-        if version != self._version:
-            self._version = version
-            self.clear()
-        return self._answers.get(key)
-
-    def clear(self) -> None:
-        """Forget all answers, since something else changed than the state."""
-        self._answers.clear()
-        self._bytes = 0
-
-    def put(self, version: int, key: Question, answer: bytes) -> None:
-        if version == self._version:
-            self._bytes += _ENTRY_BYTES + len(key[3]) + len(answer)
-            if self._bytes <= _MOST_CACHED_BYTES:
-                self._answers[key] = answer
 
 
 def _named_or_by_id(request: Request) -> list[TopicKey]:
@@ -84,40 +51,40 @@ def _named_or_by_id(request: Request) -> list[TopicKey]:
     on_topics(Operation.DESCRIBE, _named_or_by_id),
     Right(Operation.CREATE, Resource.TOPIC, unless=Operation.CREATE),
 )
-def metadata(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
+def metadata(parts: ClusterParts, request: Request) -> Answer | Awaitable[Answer]:
     """Answers from the cache, from the state, or after creating the topics that are missing."""
     context = request.context
     key = (request.version, context.local_host, context.local_port, request.raw)
-    answer = broker.metadata_cache.get(broker.state.version, key)
+    answer = parts.metadata_cache.get(parts.node.state.version, key)
     if answer is not None:
         return answer
     if request.version < _FIRST_BY_ID and _names_ids(request):
         return _refuse_ids(request)
-    missing = _to_create(broker, request)
+    missing = _to_create(parts, request)
     if missing:
-        return _create_and_answer(broker, request, missing)
-    answer = encode_response(request.api, request.version, _describe(broker, request, {}))
-    broker.metadata_cache.put(broker.state.version, key, answer)
+        return _create_and_answer(parts, request, missing)
+    answer = encode_response(request.api, request.version, _describe(parts, request, {}))
+    parts.metadata_cache.put(parts.node.state.version, key, answer)
     return answer
 
 
-async def _create_and_answer(broker: Broker, request: Request, missing: list[str]) -> Answer:
-    results = await broker.controller.ensure_topics([NewTopic(name) for name in missing])
-    await broker.replicas.caught_up()
+async def _create_and_answer(parts: ClusterParts, request: Request, missing: list[str]) -> Answer:
+    results = await parts.controller.ensure_topics([NewTopic(name) for name in missing])
+    await parts.replicas.caught_up()
     refused = {
         name: result
         for name, result in zip(missing, results, strict=True)
         if isinstance(result, ClusterError)
     }
-    return _describe(broker, request, refused)
+    return _describe(parts, request, refused)
 
 
-def _to_create(broker: Broker, request: Request) -> list[str]:
+def _to_create(parts: ClusterParts, request: Request) -> list[str]:
     allowed = getattr(request.body, "allow_auto_topic_creation", True)
-    if not allowed or not broker.settings.auto_create_topics_enable or _wants_all(request):
+    if not allowed or not parts.node.settings.auto_create_topics_enable or _wants_all(request):
         return []
     names = (topic.name for topic in request.body.topics)
-    known = broker.state.topics
+    known = parts.node.state.topics
     missing = [
         name
         for name in names
@@ -156,22 +123,24 @@ def _refuse_ids(request: Request) -> Answer:
     return {"brokers": (), "cluster_id": None, "controller_id": -1, "topics": topics}
 
 
-def _describe(broker: Broker, request: Request, refused: dict[str, ClusterError]) -> dict[str, Any]:
+def _describe(
+    parts: ClusterParts, request: Request, refused: dict[str, ClusterError]
+) -> dict[str, Any]:
     body = request.body
     operations = getattr(body, "include_topic_authorized_operations", False)
-    leaders = _Leaders(broker, request)
+    leaders = _Leaders(parts, request)
     if _wants_all(request):
-        topics = [_topic(leaders, topic, operations) for topic in broker.state.topics.values()]
+        topics = [_topic(leaders, topic, operations) for topic in parts.node.state.topics.values()]
     else:
         found = [
-            _wanted_topic(broker, leaders, wanted, operations, refused) for wanted in body.topics
+            _wanted_topic(parts, leaders, wanted, operations, refused) for wanted in body.topics
         ]
         # However often, and by name or by id, a topic is answered once.
         topics = list({(each["name"], each.get("topic_id")): each for each in found}.values())
     answer: dict[str, Any] = {
-        "brokers": broker.describe_brokers(request.context, with_departed=bool(body.topics)),
-        "cluster_id": broker.state.cluster_id,
-        "controller_id": broker.state.controller_id,
+        "brokers": parts.brokers.describe(request.context, with_departed=bool(body.topics)),
+        "cluster_id": parts.node.state.cluster_id,
+        "controller_id": parts.node.state.controller_id,
         "topics": topics,
     }
     if getattr(body, "include_cluster_authorized_operations", False):
@@ -182,9 +151,9 @@ def _describe(broker: Broker, request: Request, refused: dict[str, ClusterError]
 class _Leaders:
     """Which brokers the client can reach, and what it is told of a leader that it cannot."""
 
-    def __init__(self, broker: Broker, request: Request) -> None:
-        self.reachable = broker.reachable(request.context.listener)
-        self._registered = broker.state.brokers
+    def __init__(self, parts: ClusterParts, request: Request) -> None:
+        self.reachable = parts.brokers.reachable(request.context.listener)
+        self._registered = parts.node.state.brokers
         self._names_listeners = request.version >= _FIRST_WITH_LISTENERS
 
     def error(self, leader: int) -> Error:
@@ -195,7 +164,7 @@ class _Leaders:
 
 
 def _wanted_topic(
-    broker: Broker,
+    parts: ClusterParts,
     leaders: _Leaders,
     wanted: Any,
     operations: bool,
@@ -203,12 +172,12 @@ def _wanted_topic(
 ) -> dict[str, Any]:
     name, topic_id = wanted.name, getattr(wanted, "topic_id", None)
     if topic_id is not None and topic_id != _NO_ID:
-        found = broker.state.topics_by_id.get(topic_id)
+        found = parts.node.state.topics_by_id.get(topic_id)
         if found is None:
             return {"error_code": Error.UNKNOWN_TOPIC_ID, "name": None, "topic_id": topic_id}
         return _topic(leaders, found, operations)
     name = name or ""
-    found = broker.state.topics.get(name)
+    found = parts.node.state.topics.get(name)
     if found is not None:
         return _topic(leaders, found, operations)
     if name in refused:

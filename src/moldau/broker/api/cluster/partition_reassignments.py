@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.cluster.parts import ClusterParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
@@ -14,9 +15,6 @@ from moldau.cluster.state.topics import PartitionState
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
-
 
 def _refuse(request: Request, error: ClusterError) -> Answer:
     return {"error_code": error.error, "error_message": error.message}
@@ -25,7 +23,7 @@ def _refuse(request: Request, error: ClusterError) -> Answer:
 @handles(
     Api.ALTER_PARTITION_REASSIGNMENTS, (0, 1), on_cluster(Operation.ALTER), at_controller=_refuse
 )
-async def alter_partition_reassignments(broker: Broker, request: Request) -> Answer:
+async def alter_partition_reassignments(parts: ClusterParts, request: Request) -> Answer:
     """Begins to move each partition, or takes its move back; answered before it has arrived."""
     body = request.body
     if not body.topics:
@@ -38,7 +36,7 @@ async def alter_partition_reassignments(broker: Broker, request: Request) -> Ans
         for each in topic.partitions
     ]
     try:
-        outcomes = await broker.controller.reassign(moves, may_resize=may_resize)
+        outcomes = await parts.controller.reassign(moves, may_resize=may_resize)
     except ClusterError as error:
         return _refuse(request, error)
     return {
@@ -67,14 +65,14 @@ def _result(index: int, error: ClusterError | None) -> dict[str, Any]:
 @handles(
     Api.LIST_PARTITION_REASSIGNMENTS, (0, 0), on_cluster(Operation.DESCRIBE), at_controller=_refuse
 )
-def list_partition_reassignments(broker: Broker, request: Request) -> Answer:
+def list_partition_reassignments(parts: ClusterParts, request: Request) -> Answer:
     """The partitions that are moving; topics that are not, or are not known, are left out."""
     topics = request.body.topics
     wanted = None if topics is None else {topic.name: topic.partition_indexes for topic in topics}
     return {
         "topics": [
             {"name": name, "partitions": [_moving(*each) for each in partitions.items()]}
-            for name, partitions in broker.controller.reassignments(wanted).items()
+            for name, partitions in parts.controller.reassignments(wanted).items()
         ]
     }
 

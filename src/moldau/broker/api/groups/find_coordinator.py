@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.groups.parts import GroupParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_groups, on_transactional_ids
 from moldau.broker.coordination.shards import Shards
 from moldau.broker.net.request import Request
@@ -14,9 +15,6 @@ from moldau.broker.security.authorizer import Operation
 from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 GROUP = 0
 TRANSACTION = 1
@@ -39,43 +37,43 @@ def _keys(key_type: int, request: Request) -> Iterable[str]:
     on_groups(Operation.DESCRIBE, partial(_keys, GROUP)),
     on_transactional_ids(Operation.DESCRIBE, partial(_keys, TRANSACTION)),
 )
-def find_coordinator(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
+def find_coordinator(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
     """One key, or since v4 several; the first ever asked for creates the coordinator's topic."""
-    shards = _shards(broker, _key_type(request))
+    shards = _shards(parts, _key_type(request))
     if shards is not None and not shards.has_topic:
-        return _create_and_answer(broker, request, shards)
-    return _answer(broker, request, None)
+        return _create_and_answer(parts, request, shards)
+    return _answer(parts, request, None)
 
 
-async def _create_and_answer(broker: Broker, request: Request, shards: Shards[Any]) -> Answer:
-    return _answer(broker, request, await shards.ensure_topic())
+async def _create_and_answer(parts: GroupParts, request: Request, shards: Shards[Any]) -> Answer:
+    return _answer(parts, request, await shards.ensure_topic())
 
 
-def _shards(broker: Broker, key_type: int) -> Shards[Any] | None:
+def _shards(parts: GroupParts, key_type: int) -> Shards[Any] | None:
     """The topic that says who coordinates keys of this type; None where there are none."""
-    return broker.groups.shards if key_type == GROUP else None
+    return parts.groups.shards if key_type == GROUP else None
 
 
 def _key_type(request: Request) -> int:
     return int(getattr(request.body, "key_type", GROUP))
 
 
-def _answer(broker: Broker, request: Request, refusal: ClusterError | None) -> Answer:
+def _answer(parts: GroupParts, request: Request, refusal: ClusterError | None) -> Answer:
     if request.version < _SEVERAL_KEYS:
-        return _coordinator(broker, request, request.body.key, refusal)
+        return _coordinator(parts, request, request.body.key, refusal)
     return {
         "coordinators": [
-            {"key": key, **_coordinator(broker, request, key, refusal)}
+            {"key": key, **_coordinator(parts, request, key, refusal)}
             for key in request.body.coordinator_keys
         ]
     }
 
 
 def _coordinator(
-    broker: Broker, request: Request, key: str, refusal: ClusterError | None
+    parts: GroupParts, request: Request, key: str, refusal: ClusterError | None
 ) -> dict[str, Any]:
     key_type = _key_type(request)
-    shards = _shards(broker, key_type)
+    shards = _shards(parts, key_type)
     if key_type == TRANSACTION:
         return _refused(Error.COORDINATOR_NOT_AVAILABLE, "This broker has no transactions.")
     if shards is None:
@@ -83,7 +81,7 @@ def _coordinator(
     if refusal is not None:
         return _refused(Error.COORDINATOR_NOT_AVAILABLE, refusal.message)
     leader = shards.leader_of(key)
-    for node in broker.describe_brokers(request.context):
+    for node in parts.brokers.describe(request.context):
         if node["node_id"] == leader:
             found = {"node_id": leader, "host": node["host"], "port": node["port"]}
             return found | {"error_message": "NONE" if request.version < _SEVERAL_KEYS else ""}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.groups.parts import GroupParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_groups, the_group
 from moldau.broker.coordination.groups.classic.messages import Departure, Join, Joined, Sync, Synced
 from moldau.broker.net.request import Request
@@ -14,9 +15,6 @@ from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import milliseconds
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 T = TypeVar("T")
 
@@ -39,7 +37,7 @@ async def _later(answer: asyncio.Future[T], tell: Callable[[T], Answer]) -> Answ
 
 
 @handles(Api.JOIN_GROUP, (0, 9), on_groups(Operation.READ, the_group))
-def join_group(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
+def join_group(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the group's members have all joined, or had the time to."""
     body, version = request.body, request.version
     session_timeout_ms = milliseconds(body.session_timeout)
@@ -59,7 +57,7 @@ def join_group(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
         version >= _SKIP_ASSIGNMENT,
     )
     return when_done(
-        broker.groups.join(body.group_id, join), lambda joined: _joined(joined, version)
+        parts.groups.join(body.group_id, join), lambda joined: _joined(joined, version)
     )
 
 
@@ -87,7 +85,7 @@ def _joined(joined: Joined, version: int) -> Answer:
 
 
 @handles(Api.SYNC_GROUP, (0, 5), on_groups(Operation.READ, the_group))
-def sync_group(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
+def sync_group(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the leader's assignment is stored."""
     body = request.body
     protocol_type = getattr(body, "protocol_type", None)
@@ -102,7 +100,7 @@ def sync_group(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
         protocol,
         {each.member_id: each.assignment for each in body.assignments},
     )
-    return when_done(broker.groups.sync(body.group_id, sync), _synced)
+    return when_done(parts.groups.sync(body.group_id, sync), _synced)
 
 
 def _synced(synced: Synced) -> Answer:
@@ -115,23 +113,23 @@ def _synced(synced: Synced) -> Answer:
 
 
 @handles(Api.HEARTBEAT, (0, 4), on_groups(Operation.READ, the_group))
-def heartbeat(broker: Broker, request: Request) -> Answer:
+def heartbeat(parts: GroupParts, request: Request) -> Answer:
     """A member lives."""
     body = request.body
     instance_id = getattr(body, "group_instance_id", None)
-    error = broker.groups.heartbeat(body.group_id, body.member_id, instance_id, body.generation_id)
+    error = parts.groups.heartbeat(body.group_id, body.member_id, instance_id, body.generation_id)
     return {"error_code": error}
 
 
 @handles(Api.LEAVE_GROUP, (0, 5), on_groups(Operation.READ, the_group))
-def leave_group(broker: Broker, request: Request) -> Answer:
+def leave_group(parts: GroupParts, request: Request) -> Answer:
     """One member leaves, or since v3 any number."""
     body = request.body
     if request.version < _SEVERAL_LEAVE:
-        outcome = broker.groups.leave(body.group_id, [Departure(body.member_id)])
+        outcome = parts.groups.leave(body.group_id, [Departure(body.member_id)])
         return {"error_code": outcome if isinstance(outcome, Error) else outcome[0]}
     departures = [Departure(each.member_id, each.group_instance_id) for each in body.members]
-    outcome = broker.groups.leave(body.group_id, departures)
+    outcome = parts.groups.leave(body.group_id, departures)
     if isinstance(outcome, Error):
         return {"error_code": outcome, "members": ()}
     members: list[dict[str, Any]] = [

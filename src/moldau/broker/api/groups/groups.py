@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.groups.parts import GroupParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import Right, on_groups
 from moldau.broker.coordination.groups.classic.generations import State
 from moldau.broker.coordination.groups.classic.group import ClassicGroup
@@ -12,9 +13,6 @@ from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation, Resource
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 # What everybody may do with a group, as Kafka's bit field says it: read, delete, describe, and
 # describe and alter its settings.
@@ -27,20 +25,20 @@ _UNKNOWN_GROUP = 6
 @handles(
     Api.DESCRIBE_GROUPS, (0, 6), on_groups(Operation.DESCRIBE, lambda request: request.body.groups)
 )
-def describe_groups(broker: Broker, request: Request) -> Answer:
+def describe_groups(parts: GroupParts, request: Request) -> Answer:
     """Each group with its members; one that is not there is dead."""
     operations = getattr(request.body, "include_authorized_operations", False)
     groups = []
     for group_id in request.body.groups:
-        answer = _describe(broker, group_id, request.version)
+        answer = _describe(parts, group_id, request.version)
         if operations and not answer.get("error_code"):
             answer["authorized_operations"] = GROUP_OPERATIONS
         groups.append(answer)
     return {"groups": groups}
 
 
-def _describe(broker: Broker, group_id: str, version: int) -> dict[str, Any]:
-    held = broker.groups.find(group_id)
+def _describe(parts: GroupParts, group_id: str, version: int) -> dict[str, Any]:
+    held = parts.groups.find(group_id)
     if not isinstance(held, Error) and isinstance(held.group, ClassicGroup):
         return _described(held.group)
     error = held if isinstance(held, Error) else Error.GROUP_ID_NOT_FOUND
@@ -78,9 +76,9 @@ def _described(group: ClassicGroup) -> dict[str, Any]:
 @handles(
     Api.LIST_GROUPS, (0, 5), Right(Operation.DESCRIBE, Resource.GROUP, unless=Operation.DESCRIBE)
 )
-def list_groups(broker: Broker, request: Request) -> Answer:
-    """The groups of this broker, in the states (v4) and of the types (v5) that are asked for."""
-    found = broker.groups.list_groups()
+def list_groups(parts: GroupParts, request: Request) -> Answer:
+    """The groups of this parts, in the states (v4) and of the types (v5) that are asked for."""
+    found = parts.groups.list_groups()
     if isinstance(found, Error):
         return {"error_code": found, "groups": ()}
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
@@ -104,10 +102,10 @@ def list_groups(broker: Broker, request: Request) -> Answer:
     (0, 2),
     on_groups(Operation.DELETE, lambda request: request.body.groups_names),
 )
-async def delete_groups(broker: Broker, request: Request) -> Answer:
+async def delete_groups(parts: GroupParts, request: Request) -> Answer:
     """Deletes groups that have no members."""
     wanted = dict.fromkeys(request.body.groups_names)
-    answers = {group_id: broker.groups.delete_group(group_id) for group_id in wanted}
+    answers = {group_id: parts.groups.delete_group(group_id) for group_id in wanted}
     return {
         "results": [
             {"group_id": group_id, "error_code": await answer}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moldau.broker.api.groups.group_membership import when_done
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.groups.parts import GroupParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import named_topics, on_groups, on_topics, the_group
 from moldau.broker.coordination.groups.offsets import Offsets
 from moldau.broker.coordination.groups.records import CommittedOffset
@@ -17,9 +18,6 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import milliseconds
 from moldau.wire.primitives import TopicKey
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 # The versions since which topics go by their ids, and groups that are unknown are called so.
 _TOPIC_IDS = 10
@@ -58,21 +56,21 @@ def _fetched_topics(request: Request) -> list[TopicKey]:
     on_groups(Operation.READ, the_group),
     on_topics(Operation.READ, _committed_topics),
 )
-def offset_commit(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
+def offset_commit(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the offsets are on every in-sync replica."""
     body = request.body
-    now_ms = broker.now_ms()
+    now_ms = parts.node.now_ms()
     expires_at = -1
     if request.version <= 4 and milliseconds(body.retention_time) != -1:
         expires_at = now_ms + milliseconds(body.retention_time)
     committed: dict[TopicPartition, CommittedOffset] = {}
     refused: dict[tuple[TopicKey, int], Error] = {}
     for topic in body.topics:
-        key, name = _topic(broker, request, topic)
+        key, name = _topic(parts, request, topic)
         for each in topic.partitions:
             index = each.partition_index
             metadata = each.committed_metadata or ""
-            error = _check(broker, key, name, index, metadata)
+            error = _check(parts, key, name, index, metadata)
             if error:
                 refused[key, index] = error
             else:
@@ -86,7 +84,7 @@ def offset_commit(broker: Broker, request: Request) -> Answer | Awaitable[Answer
             error = Error.ILLEGAL_GENERATION
         topics = []
         for topic in body.topics:
-            key, _ = _topic(broker, request, topic)
+            key, _ = _topic(parts, request, topic)
             partitions = [
                 {
                     "partition_index": each.partition_index,
@@ -100,7 +98,7 @@ def offset_commit(broker: Broker, request: Request) -> Answer | Awaitable[Answer
 
     if refused and not committed:
         return tell(Error.NONE)
-    answer = broker.groups.commit(
+    answer = parts.groups.commit(
         body.group_id,
         body.member_id,
         getattr(body, "group_instance_id", None),
@@ -110,23 +108,23 @@ def offset_commit(broker: Broker, request: Request) -> Answer | Awaitable[Answer
     return when_done(answer, tell)
 
 
-def _topic(broker: Broker, request: Request, topic: Any) -> tuple[TopicKey, str]:
+def _topic(parts: GroupParts, request: Request, topic: Any) -> tuple[TopicKey, str]:
     """What the request calls a topic, and its name; no name for an id that is unknown."""
     if request.version < _TOPIC_IDS:
         return topic.name, topic.name
-    return topic.topic_id, broker.topic_name(topic.topic_id)
+    return topic.topic_id, parts.partitions.topic_name(topic.topic_id)
 
 
 def _named(key: TopicKey) -> dict[str, Any]:
     return {"name": key} if isinstance(key, str) else {"topic_id": key}
 
 
-def _check(broker: Broker, key: TopicKey, name: str, index: int, metadata: str) -> Error:
+def _check(parts: GroupParts, key: TopicKey, name: str, index: int, metadata: str) -> Error:
     if not name and not isinstance(key, str):
         return Error.UNKNOWN_TOPIC_ID
-    if broker.state.partition(name, index) is None:
+    if parts.node.state.partition(name, index) is None:
         return Error.UNKNOWN_TOPIC_OR_PARTITION
-    if len(metadata.encode()) > broker.settings.offset_metadata_max_bytes:
+    if len(metadata.encode()) > parts.node.settings.offset_metadata_max_bytes:
         return Error.OFFSET_METADATA_TOO_LARGE
     return Error.NONE
 
@@ -137,17 +135,17 @@ def _check(broker: Broker, key: TopicKey, name: str, index: int, metadata: str) 
     on_groups(Operation.DESCRIBE, _fetching_groups),
     on_topics(Operation.DESCRIBE, _fetched_topics),
 )
-def offset_fetch(broker: Broker, request: Request) -> Answer:
+def offset_fetch(parts: GroupParts, request: Request) -> Answer:
     """What groups have committed; -1 where they have not."""
     body, version = request.body, request.version
     stable = getattr(body, "require_stable", False)
     if version >= _SEVERAL_GROUPS:
         groups = []
         for wanted in body.groups:
-            error, topics = _fetch(broker, request, wanted.group_id, wanted.topics, stable)
+            error, topics = _fetch(parts, request, wanted.group_id, wanted.topics, stable)
             groups.append({"group_id": wanted.group_id, "error_code": error, "topics": topics})
         return {"groups": groups}
-    error, topics = _fetch(broker, request, body.group_id, body.topics, stable)
+    error, topics = _fetch(parts, request, body.group_id, body.topics, stable)
     if version < _GROUP_ERROR and error:
         topics = [
             {
@@ -163,9 +161,9 @@ def offset_fetch(broker: Broker, request: Request) -> Answer:
 
 
 def _fetch(
-    broker: Broker, request: Request, group_id: str, wanted: Iterable[Any] | None, stable: bool
+    parts: GroupParts, request: Request, group_id: str, wanted: Iterable[Any] | None, stable: bool
 ) -> tuple[Error, list[dict[str, Any]]]:
-    held = broker.groups.find(group_id)
+    held = parts.groups.find(group_id)
     if held is Error.GROUP_ID_NOT_FOUND:
         offsets = _NOTHING
     elif isinstance(held, Error):
@@ -173,10 +171,10 @@ def _fetch(
     else:
         offsets = held.offsets
     if wanted is None:
-        return Error.NONE, _fetch_all(broker, request, offsets, stable)
+        return Error.NONE, _fetch_all(parts, request, offsets, stable)
     topics = []
     for topic in wanted:
-        key, name = _topic(broker, request, topic)
+        key, name = _topic(parts, request, topic)
         if not name and not isinstance(key, str):
             partitions = [
                 {**_fetched(index, None), "error_code": Error.UNKNOWN_TOPIC_ID}
@@ -191,13 +189,13 @@ def _fetch(
 
 
 def _fetch_all(
-    broker: Broker, request: Request, offsets: Offsets, stable: bool
+    parts: GroupParts, request: Request, offsets: Offsets, stable: bool
 ) -> list[dict[str, Any]]:
     topics = []
     for name, committed in offsets.by_topic.items():
         key: TopicKey = name
         if request.version >= _TOPIC_IDS:
-            known = broker.state.topics.get(name)
+            known = parts.node.state.topics.get(name)
             if known is None:
                 continue
             key = known.id
@@ -229,12 +227,12 @@ def _fetched(index: int, committed: CommittedOffset | None) -> dict[str, Any]:
     on_groups(Operation.DELETE, the_group),
     on_topics(Operation.READ, named_topics),
 )
-def offset_delete(broker: Broker, request: Request) -> Answer | Awaitable[Answer]:
+def offset_delete(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
     """Forgets offsets of topics that no member of the group is subscribed to (KIP-496)."""
     body = request.body
     if not body.group_id:
         return {"error_code": Error.INVALID_GROUP_ID}
-    held = broker.groups.find(body.group_id)
+    held = parts.groups.find(body.group_id)
     if isinstance(held, Error):
         return {"error_code": held}
     group = held.group
@@ -249,7 +247,7 @@ def offset_delete(broker: Broker, request: Request) -> Answer | Awaitable[Answer
         errors = {}
         for each in topic.partitions:
             index = each.partition_index
-            if broker.state.partition(topic.name, index) is None:
+            if parts.node.state.partition(topic.name, index) is None:
                 errors[index] = Error.UNKNOWN_TOPIC_OR_PARTITION
             elif group.is_subscribed_to(topic.name):
                 errors[index] = Error.GROUP_SUBSCRIBED_TO_TOPIC
@@ -269,4 +267,4 @@ def offset_delete(broker: Broker, request: Request) -> Answer | Awaitable[Answer
     def tell(error: Error) -> Answer:
         return {"error_code": error} if error else {"topics": topics}
 
-    return when_done(broker.groups.delete_offsets(held, partitions), tell)
+    return when_done(parts.groups.delete_offsets(held, partitions), tell)

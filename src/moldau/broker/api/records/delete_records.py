@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.records.parts import RecordParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import named_topics, on_topics
 from moldau.broker.errors import code_and_message
 from moldau.broker.net.request import Request
@@ -17,42 +18,39 @@ from moldau.log.retention import delete_records_before
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
-
 # The offset that stands for "everything that consumers can see".
 HIGH_WATERMARK = -1
 
 
 @handles(Api.DELETE_RECORDS, (0, 2), on_topics(Operation.DELETE, named_topics))
-async def delete_records(broker: Broker, request: Request) -> Answer:
+async def delete_records(parts: RecordParts, request: Request) -> Answer:
     """Per partition, the offset before which no live replica holds anything any more."""
-    deadline = broker.loop.time() + max(request.body.timeout.total_seconds(), 0.0)
+    deadline = parts.node.loop.time() + max(request.body.timeout.total_seconds(), 0.0)
     topics = [
-        (topic.name, [_delete(broker, topic.name, each) for each in topic.partitions])
+        (topic.name, [_delete(parts, topic.name, each) for each in topic.partitions])
         for topic in request.body.topics
         if topic.partitions
     ]
     return {
         "topics": [
-            {"name": name, "partitions": [await _settled(broker, each, deadline) for each in begun]}
+            {"name": name, "partitions": [await _settled(parts, each, deadline) for each in begun]}
             for name, begun in topics
         ]
     }
 
 
-def _delete(broker: Broker, topic: str, wanted: Any) -> dict[str, Any] | tuple[Partition, int]:
+def _delete(parts: RecordParts, topic: str, wanted: Any) -> dict[str, Any] | tuple[Partition, int]:
     """Deletes here; what to wait for elsewhere, or the refusal."""
     index = wanted.partition_index
 
     def refuse(error: Error) -> dict[str, Any]:
         return {"partition_index": index, "low_watermark": -1, "error_code": error}
 
-    if broker.state.partition(topic, index) is None:
+    if parts.node.state.partition(topic, index) is None:
         return refuse(Error.UNKNOWN_TOPIC_OR_PARTITION)
     if topic in INTERNAL_TOPICS:
         return refuse(Error.INVALID_TOPIC_EXCEPTION)
-    partition = broker.partitions.get((topic, index))
+    partition = parts.partitions.get((topic, index))
     if partition is None or not partition.is_leader:
         return refuse(Error.NOT_LEADER_OR_FOLLOWER)
     log = partition.log
@@ -71,20 +69,20 @@ def _delete(broker: Broker, topic: str, wanted: Any) -> dict[str, Any] | tuple[P
 
 
 async def _settled(
-    broker: Broker, begun: dict[str, Any] | tuple[Partition, int], deadline: float
+    parts: RecordParts, begun: dict[str, Any] | tuple[Partition, int], deadline: float
 ) -> dict[str, Any]:
     """The answer once the live followers have deleted it too, or time is up."""
     if isinstance(begun, dict):
         return begun
     partition, offset = begun
-    low = _low_watermark(broker, partition)
+    low = _low_watermark(parts, partition)
     if low < offset:
         change = _Change(partition)
         try:
             async with asyncio.timeout_at(deadline):
                 while partition.is_leader and low < offset:
                     await change.wait()
-                    low = _low_watermark(broker, partition)
+                    low = _low_watermark(parts, partition)
         except TimeoutError:
             error = Error.REQUEST_TIMED_OUT
             return {"partition_index": partition.index, "low_watermark": low, "error_code": error}
@@ -96,11 +94,11 @@ async def _settled(
     return {"partition_index": partition.index, "low_watermark": low}
 
 
-def _low_watermark(broker: Broker, partition: Partition) -> int:
+def _low_watermark(parts: RecordParts, partition: Partition) -> int:
     start = partition.log.log_start
     if partition.in_sync is None:
         return start
-    return partition.in_sync.low_watermark(start, broker.state.brokers)
+    return partition.in_sync.low_watermark(start, parts.node.state.brokers)
 
 
 class _Change:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moldau.broker.api.records.fetch_sessions import FetchSession
-from moldau.broker.api.registry import reads
+from moldau.broker.api.records.parts import RecordParts, reads
 from moldau.broker.api.rights import as_follower, on_cluster, on_topics
 from moldau.broker.errors import code_and_message
+from moldau.broker.net.connection import Connection
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import LongPoll, Response
 from moldau.broker.partitions.partition import Partition
@@ -34,10 +35,6 @@ from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.fetch.session import SessionError
 from moldau.wire.primitives import TopicKey
 
-if TYPE_CHECKING:
-    from moldau.broker.net.connection import Connection
-    from moldau.broker.server import Broker
-
 logger = logging.getLogger("moldau.broker")
 
 READ_COMMITTED = 1
@@ -51,11 +48,13 @@ Fetched = list[tuple[TopicKey, list[FetchedPartition]]]
 class FetchResponse(LongPoll):
     """The answer to one Fetch request, parked for as long as it lacks bytes and has time."""
 
-    __slots__ = ("_broker", "_codec", "_session", "_timer", "_topics", "_wanted", "wanted")
+    __slots__ = (
+        "_codec", "_parts", "_session", "_timer", "_topics", "_wanted", "connection", "wanted",
+    )  # fmt: skip
 
     def __init__(
         self,
-        broker: Broker,
+        parts: RecordParts,
         connection: Connection,
         request: Request,
         codec: FetchCodec,
@@ -66,7 +65,7 @@ class FetchResponse(LongPoll):
         self.request = request
         self.parts = None
         self.wanted = wanted
-        self._broker = broker
+        self._parts = parts
         self._codec = codec
         self._session = session
         self._wanted: Wanted = wanted.topics if session is None else session.wanted()
@@ -75,7 +74,9 @@ class FetchResponse(LongPoll):
 
     def park(self) -> None:
         """Waits for more, until it is time."""
-        self._timer = self._broker.loop.call_later(self.wanted.max_wait_ms / 1000, self.complete)
+        self._timer = self._parts.node.loop.call_later(
+            self.wanted.max_wait_ms / 1000, self.complete
+        )
         for partition in self._partitions():
             partition.wait(self)
 
@@ -116,25 +117,27 @@ class FetchResponse(LongPoll):
     def _partitions(self) -> list[Partition]:
         found = []
         for key, partitions in self._wanted:
-            topic = self._broker.topic_name(key)
+            topic = self._parts.partitions.topic_name(key)
             for wanted in partitions:
-                partition = self._broker.partitions.get((topic, wanted.partition))
+                partition = self._parts.partitions.get((topic, wanted.partition))
                 if partition is not None:
                     found.append(partition)
         return found
 
     def read(self) -> bool:
         """Reads the answer as of now; whether it need not wait for more."""
-        request, broker = self.wanted, self._broker
-        room = min(request.max_bytes, broker.settings.fetch_max_bytes)
+        request, parts = self.wanted, self._parts
+        room = min(request.max_bytes, parts.node.settings.fetch_max_bytes)
         least = min(request.min_bytes, room)
         # Only who says where it stands is sent to, and served by, a replica nearby.
-        is_near = bool(request.rack_id) and is_rack_aware(broker.settings.replica_selector_class)
+        is_near = bool(request.rack_id) and is_rack_aware(
+            parts.node.settings.replica_selector_class
+        )
         listener = self.connection.context.listener if is_near else ""
         total = 0
         urgent = False
         topics: Fetched = []
-        by_id = broker.state.topics_by_id
+        by_id = parts.node.state.topics_by_id
         for key, partitions in self._wanted:
             if isinstance(key, str):
                 topic = key
@@ -143,12 +146,10 @@ class FetchResponse(LongPoll):
                 topic = "" if known is None else known.name
             answers = []
             for wanted in partitions:
-                partition = broker.partitions.get((topic, wanted.partition))
+                partition = parts.partitions.get((topic, wanted.partition))
                 if partition is None or not (partition.is_leader or is_near):
-                    answer = _refuse(broker, key, wanted, partition)
-                elif is_near and (
-                    sent_on := _send_on(broker, partition, wanted, request, listener)
-                ):
+                    answer = _refuse(parts, key, wanted, partition)
+                elif is_near and (sent_on := _send_on(parts, partition, wanted, request, listener)):
                     answer = sent_on
                 else:
                     answer = _read_partition(partition, wanted, request, room - total, total == 0)
@@ -184,12 +185,13 @@ class FetchResponse(LongPoll):
 class RefusedFetch(Response):
     """The answer to a request that does not fit its session."""
 
-    __slots__ = ("_codec", "_error")
+    __slots__ = ("_codec", "_error", "connection")
 
     def __init__(
         self, connection: Connection, request: Request, codec: FetchCodec, error: Error
     ) -> None:
-        super().__init__(connection, request)
+        super().__init__(request)
+        self.connection = connection
         self._codec = codec
         self._error = error
 
@@ -218,19 +220,19 @@ def _topics(request: Request) -> Iterable[TopicKey]:
     on_topics(Operation.READ, _topics),
     decode=_decode,
 )
-def fetch(broker: Broker, connection: Connection, request: Request, frame: memoryview) -> None:
+def fetch(parts: RecordParts, connection: Connection, request: Request, frame: memoryview) -> None:
     """Reads the request and takes its place among the connection's answers."""
     codec = fetch_codec(request.version)
     wanted = codec.decode_request(frame, request.start)
     if wanted.replica_id >= 0:
-        _serve_follower(broker, connection, request, codec, wanted)
+        _serve_follower(parts, connection, request, codec, wanted)
         return
     try:
-        session = broker.sessions.open(wanted, codec.by_id) if codec.has_sessions else None
+        session = parts.sessions.open(wanted, codec.by_id) if codec.has_sessions else None
     except SessionError as error:
         _refuse_session(connection, request, codec, error)
         return
-    response = FetchResponse(broker, connection, request, codec, wanted, session)
+    response = FetchResponse(parts, connection, request, codec, wanted, session)
     connection.reserve(response, request.size + _HELD_PER_PARTITION * len(session or ()))
     if response.read() or wanted.max_wait_ms <= 0:
         response.parts = connection.exit.leave(response)
@@ -239,18 +241,18 @@ def fetch(broker: Broker, connection: Connection, request: Request, frame: memor
 
 
 def _serve_follower(
-    broker: Broker,
+    parts: RecordParts,
     connection: Connection,
     request: Request,
     codec: FetchCodec,
     wanted: FetchRequest,
 ) -> None:
     try:
-        session = broker.replication.follower_sessions.open(wanted, codec.by_id)
+        session = parts.follower_sessions.open(wanted, codec.by_id)
     except SessionError as error:
         _refuse_session(connection, request, codec, error)
         return
-    response = FollowerFetchResponse(broker, connection, request, codec, wanted, session)
+    response = FollowerFetchResponse(parts.node.loop, connection, request, codec, wanted, session)
     connection.reserve(response)
     session.take(wanted, response)
 
@@ -297,7 +299,7 @@ def _read_partition(
 
 
 def _send_on(
-    broker: Broker,
+    parts: RecordParts,
     partition: Partition,
     wanted: FetchPartition,
     request: FetchRequest,
@@ -306,13 +308,13 @@ def _send_on(
     """Name the replica that a consumer should read from; None where it is to be served here."""
     if not partition.is_leader:
         # One that leads no more, or is cut off, does not know how far it may be read.
-        is_following = partition.leader not in (broker.id, NO_LEADER)
-        return None if is_following else _refuse(broker, partition.topic, wanted, partition)
+        is_following = partition.leader not in (parts.node.id, NO_LEADER)
+        return None if is_following else _refuse(parts, partition.topic, wanted, partition)
     epoch = wanted.current_leader_epoch
     if epoch >= 0 and partition.check_epoch(epoch):
         return None
     preferred = select_replica(
-        partition, broker.state, request.rack_id, listener, wanted.fetch_offset, broker.id
+        partition, parts.node.state, request.rack_id, listener, wanted.fetch_offset, parts.node.id
     )
     if preferred is None:
         return None
@@ -324,9 +326,9 @@ def _send_on(
 
 
 def _refuse(
-    broker: Broker, key: TopicKey, wanted: FetchPartition, partition: Partition | None
+    parts: RecordParts, key: TopicKey, wanted: FetchPartition, partition: Partition | None
 ) -> FetchedPartition:
     if partition is not None:
         leader = (partition.leader, partition.leader_epoch)
         return FetchedPartition(wanted.partition, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
-    return not_here(broker, key, wanted.partition)
+    return not_here(parts.partitions, key, wanted.partition)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.records.parts import RecordParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_cluster, on_transactional_ids
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
 from moldau.cluster.store import StoreError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.broker")
 
@@ -30,7 +27,7 @@ def _transactional_ids(request: Request) -> tuple[str, ...]:
     on_transactional_ids(Operation.WRITE, _transactional_ids),
     on_cluster(Operation.IDEMPOTENT_WRITE, lambda request: not _transactional_ids(request)),
 )
-async def init_producer_id(broker: Broker, request: Request) -> Answer:
+async def init_producer_id(parts: RecordParts, request: Request) -> Answer:
     """A new producer id with epoch 0.
 
     A producer that names the id it had (KIP-360) gets a new one too: without a transactional id
@@ -48,7 +45,7 @@ async def init_producer_id(broker: Broker, request: Request) -> Answer:
         )
         return _refused(Error.UNSUPPORTED_VERSION)
     try:
-        return {"producer_id": await broker.controller.producer_ids.next(), "producer_epoch": 0}
+        return {"producer_id": await parts.producer_ids.next(), "producer_epoch": 0}
     except StoreError as error:
         logger.error("no producer id could be allocated: %s", error)
         return _refused(Error.KAFKA_STORAGE_ERROR)

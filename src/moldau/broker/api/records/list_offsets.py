@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moldau.broker.api.records.fetch import READ_COMMITTED
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.records.parts import RecordParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import named_topics, on_topics
 from moldau.broker.errors import code_and_message
 from moldau.broker.net.request import Request
@@ -18,9 +19,6 @@ from moldau.log.errors import LogError
 from moldau.log.lookup import max_timestamp, offset_for_time
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 # Timestamps that stand for a place (KIP-734, KIP-405, KIP-1005).
 LATEST = -1
@@ -47,7 +45,7 @@ class _NotKnownYet(Exception):
 
 
 @handles(Api.LIST_OFFSETS, (1, 11), on_topics(Operation.DESCRIBE, named_topics))
-async def list_offsets(broker: Broker, request: Request) -> Answer:
+async def list_offsets(parts: RecordParts, request: Request) -> Answer:
     """One answer per partition, in the order asked; one that is asked for twice is refused."""
     committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED
     is_follower = request.body.replica_id >= 0
@@ -64,7 +62,7 @@ async def list_offsets(broker: Broker, request: Request) -> Answer:
                 answer = {"partition_index": index, "error_code": Error.INVALID_REQUEST}
             else:
                 answer = await _answer(
-                    broker, topic.name, wanted, committed, is_follower, request.version
+                    parts, topic.name, wanted, committed, is_follower, request.version
                 )
             answers.setdefault(topic.name, {})[index] = answer
     return {
@@ -76,14 +74,14 @@ async def list_offsets(broker: Broker, request: Request) -> Answer:
 
 
 async def _answer(
-    broker: Broker, topic: str, wanted: Any, committed: bool, is_follower: bool, version: int
+    parts: RecordParts, topic: str, wanted: Any, committed: bool, is_follower: bool, version: int
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {"partition_index": wanted.partition_index}
-    partition = broker.partitions.get((topic, wanted.partition_index))
+    partition = parts.partitions.get((topic, wanted.partition_index))
     if wanted.timestamp < 0 and version < _FIRST_VERSION.get(wanted.timestamp, _NO_VERSION):
         return answer | {"error_code": Error.UNSUPPORTED_VERSION}
     if partition is None:
-        return answer | {"error_code": absent(broker, topic, wanted.partition_index)[0]}
+        return answer | {"error_code": absent(parts.partitions, topic, wanted.partition_index)[0]}
     if not partition.is_leader:
         return answer | {"error_code": Error.NOT_LEADER_OR_FOLLOWER}
     fence = partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
@@ -94,7 +92,7 @@ async def _answer(
         end = partition.log.log_end
         return answer | {"offset": end, "timestamp": -1, "leader_epoch": partition.leader_epoch}
     try:
-        offset, timestamp, epoch = await _find(broker, partition, wanted.timestamp, committed)
+        offset, timestamp, epoch = await _find(parts, partition, wanted.timestamp, committed)
     except _NotKnownYet:
         code = Error.OFFSET_NOT_AVAILABLE
         if version < _FIRST_WITH_NOT_AVAILABLE:
@@ -106,7 +104,7 @@ async def _answer(
 
 
 async def _find(
-    broker: Broker, partition: Partition, timestamp: int, committed: bool
+    parts: RecordParts, partition: Partition, timestamp: int, committed: bool
 ) -> tuple[int, int, int]:
     log = partition.log
     if timestamp == LATEST:
@@ -117,7 +115,7 @@ async def _find(
         return log.log_start, -1, log.epochs.epoch_at(log.log_start)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
-    async with broker.lookups:
+    async with parts.partitions.lookups:
         if timestamp == MAX_TIMESTAMP:
             found = await asyncio.to_thread(max_timestamp, log)
         else:

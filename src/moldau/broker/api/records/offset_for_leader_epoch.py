@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.records.parts import RecordParts, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_topics
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.refusals import absent
 from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 
 def _topics(request: Request) -> list[str]:
@@ -25,24 +23,24 @@ def _topics(request: Request) -> list[str]:
     (2, 4),
     on_topics(Operation.DESCRIBE, _topics, unless=Operation.CLUSTER_ACTION),
 )
-def offset_for_leader_epoch(broker: Broker, request: Request) -> Answer:
+def offset_for_leader_epoch(parts: RecordParts, request: Request) -> Answer:
     """Per partition, the largest epoch up to the one asked for, and the offset after its last."""
     return {
         "topics": [
             {
                 "topic": topic.topic,
-                "partitions": [_answer(broker, topic.topic, each) for each in topic.partitions],
+                "partitions": [_answer(parts, topic.topic, each) for each in topic.partitions],
             }
             for topic in request.body.topics
         ]
     }
 
 
-def _answer(broker: Broker, topic: str, wanted: Any) -> dict[str, Any]:
+def _answer(parts: RecordParts, topic: str, wanted: Any) -> dict[str, Any]:
     answer: dict[str, Any] = {"partition": wanted.partition}
-    partition = broker.partitions.get((topic, wanted.partition))
+    partition = parts.partitions.get((topic, wanted.partition))
     if partition is None:
-        return answer | {"error_code": absent(broker, topic, wanted.partition)[0]}
+        return answer | {"error_code": absent(parts.partitions, topic, wanted.partition)[0]}
     fence = partition.check_epoch(wanted.current_leader_epoch)
     if fence:
         return answer | {"error_code": fence}

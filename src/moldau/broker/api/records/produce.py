@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from functools import partial
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api.registry import reads
+from moldau.broker.api.records.parts import RecordParts, reads
 from moldau.broker.api.rights import on_topics, on_transactional_ids
 from moldau.broker.errors import code_and_message
+from moldau.broker.net.connection import Connection
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import Response
 from moldau.broker.partitions.partition import Partition
@@ -45,10 +46,6 @@ from moldau.wire.errors import Error
 from moldau.wire.primitives import Endpoint, TopicKey
 from moldau.wire.produce import PartitionResult, ProduceCodec, ProduceRequest, produce_codec
 
-if TYPE_CHECKING:
-    from moldau.broker.net.connection import Connection
-    from moldau.broker.server import Broker
-
 # KIP-110
 _FIRST_WITH_ZSTD = 7
 # Of a batch's attributes the byte with all that they say so far.
@@ -67,7 +64,9 @@ class ProduceResponse(Response):
     connection's buffer, so it is kept only until its batches are written.
     """
 
-    __slots__ = ("_timer", "appended", "codec", "endpoints", "results", "wanted")
+    __slots__ = (
+        "_timer", "appended", "codec", "connection", "endpoints", "results", "wanted",
+    )  # fmt: skip
 
     def __init__(
         self, connection: Connection, request: Request, codec: ProduceCodec, wanted: ProduceRequest
@@ -202,16 +201,20 @@ def _topics(request: Request) -> Iterable[TopicKey]:
     decode=_decode,
     stages=True,
 )
-def produce(broker: Broker, connection: Connection, request: Request, frame: memoryview) -> None:
+def produce(
+    parts: RecordParts, connection: Connection, request: Request, frame: memoryview
+) -> None:
     """Stages what the request appends and takes its place among the connection's answers."""
     version = request.version
     checked: CheckedProduce | None = None
-    if broker.checks_records:
+    if parts.partitions.checks_records:
         checked, connection.prepared = connection.prepared, None
         if checked is None:
-            checked, is_done = begin_checks(broker, version, request.start, frame)
+            checked, is_done = begin_checks(parts.partitions, version, request.start, frame)
             if not is_done:
-                connection.put_aside(partial(look_into_records, broker, version, request.start))
+                connection.put_aside(
+                    partial(look_into_records, parts.partitions, version, request.start)
+                )
                 return
     codec = produce_codec(version)
     checks: Checks | None = None
@@ -222,8 +225,8 @@ def produce(broker: Broker, connection: Connection, request: Request, frame: mem
     acks = wanted.acks
     response = ProduceResponse(connection, request, codec, wanted)
     now_ms = time_ns() // 1_000_000
-    refused = broker.refused_writes
-    by_id = broker.state.topics_by_id
+    refused = parts.partitions.refused_writes
+    by_id = parts.node.state.topics_by_id
     for key, batches in wanted.topics:
         if isinstance(key, str):
             topic = key
@@ -234,9 +237,9 @@ def produce(broker: Broker, connection: Connection, request: Request, frame: mem
         for index, batch in batches:
             result = PartitionResult(index)
             results.append(result)
-            partition = broker.partitions.get((topic, index))
+            partition = parts.partitions.get((topic, index))
             if partition is None or not partition.is_leader:
-                _refuse(broker, response, result, key, partition)
+                _refuse(parts, response, result, key, partition)
             elif acks == -1 and len(partition.isr) < partition.min_isr:
                 result.error = Error.NOT_ENOUGH_REPLICAS
             elif acks not in (-1, 0, 1):
@@ -306,7 +309,7 @@ def _no_transactions(request: ProduceRequest) -> tuple[Error, str]:
 
 
 def _refuse(
-    broker: Broker,
+    parts: RecordParts,
     response: ProduceResponse,
     result: PartitionResult,
     key: TopicKey,
@@ -317,6 +320,6 @@ def _refuse(
         result.leader = (partition.leader, partition.leader_epoch)
         response.endpoints = response.connection.endpoints()
         return
-    result.error, result.leader = absent(broker, key, result.index)
+    result.error, result.leader = absent(parts.partitions, key, result.index)
     if result.leader is not None:
         response.endpoints = response.connection.endpoints()

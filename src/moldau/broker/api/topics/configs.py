@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import Right, on_cluster, on_groups, on_topics
 from moldau.broker.api.topics.config_entries import (
     ConfigEntry,
@@ -22,6 +22,7 @@ from moldau.broker.api.topics.config_entries import (
     default_broker_entries,
     topic_entries,
 )
+from moldau.broker.api.topics.parts import TopicParts, handles
 from moldau.broker.dynamic_settings import broker_settings, dynamic_settings, with_dynamic
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
@@ -37,9 +38,6 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import decode_request, decode_response, encode_request
 from moldau.wire.primitives import TopicKey
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 Configs = dict[str, str]
 Change = Callable[[Configs], Configs]
@@ -85,7 +83,7 @@ def _on_resources(operation: Operation) -> tuple[Right, ...]:
 
 
 @handles(Api.DESCRIBE_CONFIGS, (1, 4), *_on_resources(Operation.DESCRIBE_CONFIGS))
-async def describe_configs(broker: Broker, request: Request) -> Answer:
+async def describe_configs(parts: TopicParts, request: Request) -> Answer:
     """The settings of each resource, all or those named; a few at a time, since each has dozens."""
     body = request.body
     results = []
@@ -98,7 +96,7 @@ async def describe_configs(broker: Broker, request: Request) -> Answer:
             "resource_name": resource.resource_name,
         }
         try:
-            entries = _entries(broker, resource.resource_type, resource.resource_name)
+            entries = _entries(parts, resource.resource_type, resource.resource_name)
         except ClusterError as error:
             result |= _outcome(error)
         else:
@@ -113,24 +111,24 @@ async def describe_configs(broker: Broker, request: Request) -> Answer:
     return {"results": results}
 
 
-def _entries(broker: Broker, kind: int, name: str) -> list[ConfigEntry]:
-    dynamic = broker.state.broker_configs
+def _entries(parts: TopicParts, kind: int, name: str) -> list[ConfigEntry]:
+    dynamic = parts.node.state.broker_configs
     if kind == ResourceType.TOPIC:
         try:
             check_topic_name(name)
         except InvalidTopicName as error:
             raise ClusterError(Error.INVALID_TOPIC_EXCEPTION, str(error)) from error
-        topic = broker.state.topics.get(name)
+        topic = parts.node.state.topics.get(name)
         if topic is None:
             raise ClusterError(
                 Error.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic named '{name}'."
             )
-        return topic_entries(topic.configs, broker.settings, dynamic)
+        return topic_entries(topic.configs, parts.node.settings, dynamic)
     if kind == ResourceType.BROKER:
         if not name:
             return default_broker_entries(dynamic)
-        _check_broker_id(broker.id, name)
-        return broker_entries(broker.settings, dynamic)
+        _check_broker_id(parts.node.id, name)
+        return broker_entries(parts.node.settings, dynamic)
     if kind in _WITHOUT_SETTINGS:
         _check_without_settings(kind, name, {})
         return []
@@ -165,29 +163,29 @@ def _named(resource: Any) -> dict[str, Any]:
 
 
 async def _at_controller(
-    broker: Broker, request: Request, change_of: Callable[[Any], Change]
+    parts: TopicParts, request: Request, change_of: Callable[[Any], Change]
 ) -> Answer:
     """The controller's answer, but for the settings of brokers other than the one that was asked.
 
     Those are refused by whoever was asked: the controller does not know who that was.
     """
 
-    def alter(broker: Broker, request: Request) -> Awaitable[Answer]:
-        return _alter(broker, request, change_of)
+    def alter(request: Request) -> Awaitable[Answer]:
+        return _alter(parts, request, change_of)
 
-    if broker.controller.is_in_office:
-        return await alter(broker, request)
-    relay = broker.forwarding.relay
+    if parts.controller.is_in_office:
+        return await alter(request)
+    relay = parts.forwarding.relay
     kept, refused = [], []
     for resource in request.body.resources:
         try:
             if resource.resource_type == ResourceType.BROKER and resource.resource_name:
-                _check_broker_id(broker.id, resource.resource_name)
+                _check_broker_id(parts.node.id, resource.resource_name)
         except ClusterError as error:
             refused.append(_named(resource) | _outcome(error))
         else:
             kept.append(resource)
-    if not refused or broker.forwarding.was_forwarded(request):
+    if not refused or parts.forwarding.was_forwarded(request):
         return await relay(request, alter, _refuse)
     if not kept:
         return {"responses": refused}
@@ -206,7 +204,7 @@ async def _at_controller(
 
 
 @handles(Api.ALTER_CONFIGS, (0, 2), *_on_resources(Operation.ALTER_CONFIGS), forwardable=True)
-async def alter_configs(broker: Broker, request: Request) -> Answer:
+async def alter_configs(parts: TopicParts, request: Request) -> Answer:
     """Replaces each resource's settings: what is not mentioned goes back to its default."""
 
     def replacement(resource: Any) -> Change:
@@ -214,7 +212,7 @@ async def alter_configs(broker: Broker, request: Request) -> Answer:
         _check_values(resource, [name for name, value in configs.items() if value is None])
         return lambda current: configs
 
-    return await _at_controller(broker, request, replacement)
+    return await _at_controller(parts, request, replacement)
 
 
 @handles(
@@ -223,7 +221,7 @@ async def alter_configs(broker: Broker, request: Request) -> Answer:
     *_on_resources(Operation.ALTER_CONFIGS),
     forwardable=True,
 )
-async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
+async def incremental_alter_configs(parts: TopicParts, request: Request) -> Answer:
     """Changes the settings that are mentioned, and leaves each resource's others alone."""
 
     def increment(resource: Any) -> Change:
@@ -234,15 +232,15 @@ async def incremental_alter_configs(broker: Broker, request: Request) -> Answer:
         elif resource.resource_type == ResourceType.TOPIC:
             known = definitions(LogConfig)
         return lambda current: edited(
-            current, edits, known, lambda name: _current_default(broker, known[name])
+            current, edits, known, lambda name: _current_default(parts, known[name])
         )
 
-    return await _at_controller(broker, request, increment)
+    return await _at_controller(parts, request, increment)
 
 
-def _current_default(broker: Broker, setting: Setting) -> str:
+def _current_default(parts: TopicParts, setting: Setting) -> str:
     own = setting.name in definitions(BrokerSettings)
-    values = broker.settings if own else broker.settings.topic_defaults
+    values = parts.node.settings if own else parts.node.settings.topic_defaults
     return setting.format(getattr(values, setting.attribute))
 
 
@@ -273,7 +271,7 @@ def _check_values(resource: Any, nulls: Sequence[str]) -> None:
         )
 
 
-async def _alter(broker: Broker, request: Request, change_of: Callable[[Any], Change]) -> Answer:
+async def _alter(parts: TopicParts, request: Request, change_of: Callable[[Any], Change]) -> Answer:
     """One outcome per resource; those that succeed do so together, in one write."""
     resources = request.body.resources
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
@@ -286,7 +284,7 @@ async def _alter(broker: Broker, request: Request, change_of: Callable[[Any], Ch
                 raise ClusterError(
                     Error.INVALID_REQUEST, "the same resource is named more than once"
                 )
-            await _alter_one(broker, request, resource, change_of)
+            await _alter_one(parts, request, resource, change_of)
         except ClusterError as error:
             return answer | _outcome(error)
         return answer
@@ -295,24 +293,22 @@ async def _alter(broker: Broker, request: Request, change_of: Callable[[Any], Ch
 
 
 async def _alter_one(
-    broker: Broker, request: Request, resource: Any, change_of: Callable[[Any], Change]
+    parts: TopicParts, request: Request, resource: Any, change_of: Callable[[Any], Change]
 ) -> None:
     name = resource.resource_name
     validate_only = request.body.validate_only
     change = change_of(resource)
     if resource.resource_type == ResourceType.TOPIC:
-        await broker.controller.alter_topic_configs(name, change, validate_only=validate_only)
+        await parts.controller.alter_topic_configs(name, change, validate_only=validate_only)
     elif resource.resource_type == ResourceType.BROKER:
-        broker_id = _check_broker_id(_asked(broker, request), name) if name else None
+        broker_id = _check_broker_id(_asked(parts, request), name) if name else None
 
         def checked(current: Configs) -> Configs:
             configs = change(current)
-            _check_broker_configs(broker, broker_id, configs)
+            _check_broker_configs(parts, broker_id, configs)
             return configs
 
-        await broker.controller.alter_broker_configs(
-            broker_id, checked, validate_only=validate_only
-        )
+        await parts.controller.alter_broker_configs(broker_id, checked, validate_only=validate_only)
     elif resource.resource_type in _WITHOUT_SETTINGS:
         _check_without_settings(resource.resource_type, name, change({}))
     else:
@@ -327,13 +323,13 @@ def _check_without_settings(kind: int, name: str, configs: Configs) -> None:
         raise ClusterError(error, f"A {noun} has no settings here: {', '.join(configs)}")
 
 
-def _asked(broker: Broker, request: Request) -> int | None:
+def _asked(parts: TopicParts, request: Request) -> int | None:
     """The broker that the client asked: a broker's own settings are changed at that broker,
     wherever the controller is. None where another has seen to that."""
     if request.is_forwarded:
         return None
-    earlier = broker.forwarding.earlier_forwarder(request)
-    return broker.id if earlier is None else earlier
+    earlier = parts.forwarding.earlier_forwarder(request)
+    return parts.node.id if earlier is None else earlier
 
 
 def _check_broker_id(expected: int | None, name: str) -> int:
@@ -349,7 +345,7 @@ def _check_broker_id(expected: int | None, name: str) -> int:
     return int(name)
 
 
-def _check_broker_configs(broker: Broker, broker_id: int | None, configs: Configs) -> None:
+def _check_broker_configs(parts: TopicParts, broker_id: int | None, configs: Configs) -> None:
     known = broker_settings()
     for name in configs:
         if name not in known:
@@ -359,11 +355,11 @@ def _check_broker_configs(broker: Broker, broker_id: int | None, configs: Config
         raise ClusterError(
             Error.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}"
         )
-    settings = broker.settings
+    settings = parts.node.settings
     if broker_id is not None:
         settings = replace(settings, node_id=broker_id)
     try:
-        with_dynamic(settings, {**broker.state.broker_configs, broker_id: configs})
+        with_dynamic(settings, {**parts.node.state.broker_configs, broker_id: configs})
     except InvalidSetting as error:
         raise ClusterError(Error.INVALID_REQUEST, str(error)) from error
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from moldau.broker.api.cluster.metadata import TOPIC_OPERATIONS
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import named_topics, on_topics
+from moldau.broker.api.topics.parts import TopicParts, handles
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
@@ -20,9 +21,6 @@ from moldau.cluster.state.topics import (
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
-
 # Kafka's max.request.partition.size.limit.
 MAX_PARTITIONS = 2000
 # What Kafka says for operations that nobody looked up.
@@ -30,7 +28,7 @@ UNKNOWN = -(1 << 31)
 
 
 @handles(Api.DESCRIBE_TOPIC_PARTITIONS, (0, 0), on_topics(Operation.DESCRIBE, named_topics))
-def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
+def describe_topic_partitions(parts: TopicParts, request: Request) -> Answer:
     """Topics in the order of their names, from the cursor to the limit, and the next cursor."""
     body = request.body
     cursor = body.cursor
@@ -42,14 +40,14 @@ def describe_topic_partitions(broker: Broker, request: Request) -> Answer:
         return {"topics": [each | {"topic_authorized_operations": UNKNOWN} for each in refused]}
     first_topic = cursor.topic_name if cursor is not None else ""
     first_partition = cursor.partition_index if cursor is not None else 0
-    names = sorted(name for name in asked or broker.state.topics if name >= first_topic)
+    names = sorted(name for name in asked or parts.node.state.topics if name >= first_topic)
     left = max(1, min(body.response_partition_limit, MAX_PARTITIONS))
-    reachable = broker.reachable(request.context.listener)
+    reachable = parts.brokers.reachable(request.context.listener)
     topics: list[dict[str, Any]] = []
     for name in names:
         if left == 0:
             return _page(topics, name, 0)
-        topic = broker.state.topics.get(name)
+        topic = parts.node.state.topics.get(name)
         if topic is None:
             topics.append(_refused(name, _why_unknown(name)))
             continue

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import on_cluster
 from moldau.broker.api.topics.configs import ResourceType
+from moldau.broker.api.topics.parts import TopicParts, handles
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 # In v0 the request was ListClientMetricsResources and asked for nothing else.
 _FIRST_WITH_TYPES = 1
 
 
 @handles(Api.LIST_CONFIG_RESOURCES, (0, 1), on_cluster(Operation.DESCRIBE_CONFIGS))
-def list_config_resources(broker: Broker, request: Request) -> Answer:
+def list_config_resources(parts: TopicParts, request: Request) -> Answer:
     """The topics and the brokers; loggers, groups and client metrics have no settings here."""
     wanted = {int(ResourceType.CLIENT_METRICS)}
     if request.version >= _FIRST_WITH_TYPES:
@@ -28,8 +24,8 @@ def list_config_resources(broker: Broker, request: Request) -> Answer:
     if not wanted.issubset(ResourceType):
         return {"error_code": Error.UNSUPPORTED_VERSION, "config_resources": ()}
     names = {
-        ResourceType.TOPIC: sorted(broker.state.topics),
-        ResourceType.BROKER: [str(each) for each in sorted(broker.state.brokers)],
+        ResourceType.TOPIC: sorted(parts.node.state.topics),
+        ResourceType.BROKER: [str(each) for each in sorted(parts.node.state.brokers)],
     }
     return {
         "config_resources": [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
-from moldau.broker.api.registry import Answer, handles
+from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import named_topics, on_topics
 from moldau.broker.api.topics.config_entries import ConfigEntry, topic_entries
+from moldau.broker.api.topics.parts import TopicParts, handles
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
 from moldau.cluster.decisions.assignment import NewPartitions, NewTopic
@@ -17,9 +18,6 @@ from moldau.cluster.state.topics import Topic
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.primitives import TopicKey
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 _NO_ID = UUID(int=0)
 _DUPLICATE_NAME = ClusterError(Error.INVALID_REQUEST, "Duplicate topic name.")
@@ -39,22 +37,22 @@ def _refuse_creation(request: Request, error: ClusterError) -> Answer:
     on_topics(Operation.CREATE, named_topics, unless=Operation.CREATE),
     at_controller=_refuse_creation,
 )
-async def create_topics(broker: Broker, request: Request) -> Answer:
+async def create_topics(parts: TopicParts, request: Request) -> Answer:
     """One answer per name: the topic with all its settings, or why it was refused."""
     body = request.body
     counts = Counter(topic.name for topic in body.topics)
     wanted = [_new_topic(topic) for topic in body.topics if counts[topic.name] == 1]
-    results = await broker.controller.create_topics(wanted, validate_only=body.validate_only)
-    await broker.replicas.caught_up()
+    results = await parts.controller.create_topics(wanted, validate_only=body.validate_only)
+    await parts.replicas.caught_up()
     by_name = {topic.name: result for topic, result in zip(wanted, results, strict=True)}
-    plain = _config_answers(broker, {})
+    plain = _config_answers(parts, {})
     topics = []
     for name in counts:
         result = by_name.get(name, _DUPLICATE_NAME)
         if isinstance(result, ClusterError):
             topics.append({"name": name, "configs": (), **_failure(result)})
         else:
-            configs = _config_answers(broker, result.configs) if result.configs else plain
+            configs = _config_answers(parts, result.configs) if result.configs else plain
             topics.append(_created(result, configs))
     return {"topics": topics}
 
@@ -79,7 +77,7 @@ def _created(topic: Topic, configs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _config_answers(broker: Broker, configs: dict[str, str]) -> list[dict[str, Any]]:
+def _config_answers(parts: TopicParts, configs: dict[str, str]) -> list[dict[str, Any]]:
     def answer(entry: ConfigEntry) -> dict[str, Any]:
         return {
             "name": entry.name,
@@ -88,8 +86,8 @@ def _config_answers(broker: Broker, configs: dict[str, str]) -> list[dict[str, A
             "config_source": entry.source,
         }
 
-    dynamic = broker.state.broker_configs
-    entries = topic_entries(configs, broker.settings, dynamic, all_units=True)
+    dynamic = parts.node.state.broker_configs
+    entries = topic_entries(configs, parts.node.settings, dynamic, all_units=True)
     return [answer(entry) for entry in sorted(entries, key=lambda entry: entry.name)]
 
 
@@ -107,10 +105,10 @@ def _topics_to_delete(request: Request) -> list[TopicKey]:
     on_topics(Operation.DELETE, _topics_to_delete),
     at_controller=_refuse_deletion,
 )
-async def delete_topics(broker: Broker, request: Request) -> Answer:
+async def delete_topics(parts: TopicParts, request: Request) -> Answer:
     """Topics by name, and since v6 by id; each at most once."""
     pairs = _names_and_ids(request)
-    if not broker.settings.delete_topic_enable:
+    if not parts.node.settings.delete_topic_enable:
         # The code is unknown to clients that speak older versions.
         code = Error.TOPIC_DELETION_DISABLED if request.version >= 3 else Error.INVALID_REQUEST
         disabled = ClusterError(code, "Topic deletion is disabled.")
@@ -119,16 +117,16 @@ async def delete_topics(broker: Broker, request: Request) -> Answer:
     responses = []
     wanted: dict[str | UUID, tuple[str | None, UUID]] = {}
     for name, id in counts:
-        if name is None and _is_named_too(broker, id, counts):
+        if name is None and _is_named_too(parts, id, counts):
             continue
-        refusal = _refusal(broker, name, id, counts)
+        refusal = _refusal(parts, name, id, counts)
         if name is not None and refusal is _ALREADY_SUPPLIED:
-            responses.append(_deleted(name, broker.state.topics[name].id, refusal))
+            responses.append(_deleted(name, parts.node.state.topics[name].id, refusal))
         elif refusal is not None:
             responses.append(_deleted(name, id, refusal))
         else:
             wanted[id if name is None else name] = (name, id)
-    results = await broker.controller.delete_topics(list(wanted))
+    results = await parts.controller.delete_topics(list(wanted))
     for (name, id), result in zip(wanted.values(), results, strict=True):
         if isinstance(result, Topic):
             responses.append({"name": result.name, "topic_id": result.id})
@@ -144,7 +142,7 @@ def _names_and_ids(request: Request) -> list[tuple[str | None, UUID]]:
 
 
 def _refusal(
-    broker: Broker, name: str | None, id: UUID, counts: Counter[tuple[str | None, UUID]]
+    parts: TopicParts, name: str | None, id: UUID, counts: Counter[tuple[str | None, UUID]]
 ) -> ClusterError | None:
     if name is None and id == _NO_ID:
         return ClusterError(Error.INVALID_REQUEST, "a topic has neither a name nor an id")
@@ -154,15 +152,15 @@ def _refusal(
         what = "id" if name is None else "name"
         return ClusterError(Error.INVALID_REQUEST, f"Duplicate topic {what}.")
     if name is not None:
-        topic = broker.state.topics.get(name)
+        topic = parts.node.state.topics.get(name)
         if topic is not None and (None, topic.id) in counts:
             return _ALREADY_SUPPLIED
     return None
 
 
-def _is_named_too(broker: Broker, id: UUID, counts: Counter[tuple[str | None, UUID]]) -> bool:
+def _is_named_too(parts: TopicParts, id: UUID, counts: Counter[tuple[str | None, UUID]]) -> bool:
     """Whether the topic is given by name as well, and is refused under that."""
-    topic = broker.state.topics_by_id.get(id)
+    topic = parts.node.state.topics_by_id.get(id)
     return topic is not None and counts[None, id] == counts[topic.name, _NO_ID] == 1
 
 
@@ -180,13 +178,13 @@ def _refuse_growth(request: Request, error: ClusterError) -> Answer:
     on_topics(Operation.ALTER, named_topics),
     at_controller=_refuse_growth,
 )
-async def create_partitions(broker: Broker, request: Request) -> Answer:
+async def create_partitions(parts: TopicParts, request: Request) -> Answer:
     """Raises topics to the number of partitions they should have."""
     body = request.body
     counts = Counter(topic.name for topic in body.topics)
     wanted = [_new_partitions(topic) for topic in body.topics if counts[topic.name] == 1]
-    results = await broker.controller.add_partitions(wanted, validate_only=body.validate_only)
-    await broker.replicas.caught_up()
+    results = await parts.controller.add_partitions(wanted, validate_only=body.validate_only)
+    await parts.replicas.caught_up()
     by_name = {topic.name: result for topic, result in zip(wanted, results, strict=True)}
     answers = []
     for name in counts:

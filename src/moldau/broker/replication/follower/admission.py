@@ -10,16 +10,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from moldau.broker.node import Node
 from moldau.broker.replication.follower.fetch_session import FetcherSession
 from moldau.broker.replication.follower.followed import Followed
 from moldau.broker.replication.follower.throttle import Throttle
 from moldau.log.errors import StorageError
 from moldau.wire.primitives import TopicIdPartition
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.replication")
 
@@ -32,13 +30,13 @@ class Admission:
 
     def __init__(
         self,
-        broker: Broker,
+        node: Node,
         session: FetcherSession,
         followed: Mapping[TopicIdPartition, Followed],
         throttle: Throttle,
         changed: Callable[[], None],
     ) -> None:
-        self._broker = broker
+        self._node = node
         self._session = session
         self._followed = followed
         self._throttle = throttle
@@ -69,7 +67,7 @@ class Admission:
 
     def retry(self, waiting: list[Followed]) -> None:
         """Admit partitions again after `replica.fetch.backoff.ms`."""
-        self._admit_later(waiting, self._broker.settings.replica_fetch_backoff_ms / 1000)
+        self._admit_later(waiting, self._node.settings.replica_fetch_backoff_ms / 1000)
 
     def flush(self, followed: Followed) -> None:
         """Force a partition to disk, and then admit it."""
@@ -81,14 +79,14 @@ class Admission:
 
     def slow_down(self, followed: Followed, size: int) -> None:
         """Keep a partition that is moving here from taking more than its share."""
-        rate = self._broker.settings.follower_replication_throttled_rate
+        rate = self._node.settings.follower_replication_throttled_rate
         wait_s = self._throttle.take(size, rate, time.monotonic())
         if wait_s > 0.001 and followed.key in self._session:
             self._session.remove(followed.key)
             self._admit_later([followed], wait_s)
 
     def _admit_later(self, waiting: list[Followed], after_s: float) -> None:
-        self._broker.loop.call_later(after_s, self._admit_all, waiting)
+        self._node.loop.call_later(after_s, self._admit_all, waiting)
 
     def _admit_all(self, waiting: Iterable[Followed]) -> None:
         for followed in waiting:
@@ -96,7 +94,7 @@ class Admission:
                 self.admit(followed)
 
     def _aside(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._broker.loop.create_task(work)
+        task = self._node.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -110,7 +108,7 @@ class Admission:
     async def _checkpoint(self, cut: list[Followed]) -> None:
         """A crash must not find less than the recovery points promise."""
         try:
-            await asyncio.to_thread(self._broker.logs.prepare_checkpoint())
+            await asyncio.to_thread(self._node.logs.prepare_checkpoint())
         except StorageError as error:
             logger.error("the checkpoint after a truncation failed, trying again: %s", error)
             await asyncio.sleep(1)

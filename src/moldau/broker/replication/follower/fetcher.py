@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from moldau.broker.node import Node
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.replication.follower.admission import Admission
 from moldau.broker.replication.follower.bounds import leader_bounds
@@ -24,14 +24,11 @@ from moldau.broker.replication.follower.followed import Followed, Next
 from moldau.broker.replication.follower.throttle import Throttle
 from moldau.peer.aio import AsyncConnection
 from moldau.peer.errors import PeerError, Refused
-from moldau.peer.peers import Purpose
+from moldau.peer.peers import Peers, Purpose
 from moldau.wire.errors import Error
 from moldau.wire.fetch.request import FetchPartition, FetchRequest
 from moldau.wire.fetch.response import FetchAnswer
 from moldau.wire.primitives import TopicIdPartition
-
-if TYPE_CHECKING:
-    from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.replication")
 
@@ -53,13 +50,15 @@ _SESSION_LOST = frozenset(
 class Fetcher:
     """Follows one leader for some of its partitions, until `stop`. Event loop only."""
 
-    def __init__(self, broker: Broker, leader: int, number: int, throttle: Throttle) -> None:
-        self._broker = broker
+    def __init__(
+        self, node: Node, peers: Peers, leader: int, number: int, throttle: Throttle
+    ) -> None:
+        self._node = node
         self._leader = leader
         self._followed: dict[TopicIdPartition, Followed] = {}
         self._session = FetcherSession(self._wanted)
-        self._admission = Admission(broker, self._session, self._followed, throttle, self._ask_soon)
-        self._lane = broker.peers.lane(leader, REPLICATION, number, self._patience_s)
+        self._admission = Admission(node, self._session, self._followed, throttle, self._ask_soon)
+        self._lane = peers.lane(leader, REPLICATION, number, self._patience_s)
         self._connection: AsyncConnection | None = None
         # Questions that wait for their answers, with their numbers, which only go up.
         self._under_way: deque[tuple[int, asyncio.Future[FetchAnswer]]] = deque()
@@ -81,7 +80,7 @@ class Fetcher:
         self._followed[key] = followed
         self._admission.admit(followed)
         if self._task is None:
-            self._task = self._broker.loop.create_task(self._run())
+            self._task = self._node.loop.create_task(self._run())
 
     def unfollow(self, partition: Partition) -> None:
         """Copies it no more; nothing is appended to it after this."""
@@ -141,7 +140,7 @@ class Fetcher:
             await self._take(connection, question, fetched)
 
     def _patience_s(self) -> float:
-        return self._broker.settings.replica_fetch_wait_max_ms / 1000 + _PATIENCE_S
+        return self._node.settings.replica_fetch_wait_max_ms / 1000 + _PATIENCE_S
 
     def _hang_up(self) -> None:
         self._expect_nothing()
@@ -157,12 +156,12 @@ class Fetcher:
 
     def _own_epoch(self) -> int | None:
         """The epoch of this broker's registration; None while it has none."""
-        own = self._broker.state.brokers.get(self._broker.id)
+        own = self._node.state.brokers.get(self._node.id)
         return None if own is None or own.epoch < 0 else own.epoch
 
     @property
     def _backoff_s(self) -> float:
-        return self._broker.settings.replica_fetch_backoff_ms / 1000
+        return self._node.settings.replica_fetch_backoff_ms / 1000
 
     async def _until_changed(self, at_most_s: float) -> None:
         try:
@@ -172,8 +171,8 @@ class Fetcher:
             return
 
     def _ask(self, connection: AsyncConnection, own_epoch: int) -> None:
-        broker, session = self._broker, self._session
-        settings = broker.settings
+        node, session = self._node, self._session
+        settings = node.settings
         self._questions += 1
         wanted, forgotten = session.next_request()
         request = FetchRequest(
@@ -181,7 +180,7 @@ class Fetcher:
             max_wait_ms=settings.replica_fetch_wait_max_ms,
             min_bytes=1,
             max_bytes=settings.replica_fetch_response_max_bytes,
-            replica_id=broker.id,
+            replica_id=node.id,
             replica_epoch=own_epoch,
             session_id=session.id,
             session_epoch=session.epoch,
@@ -194,11 +193,11 @@ class Fetcher:
         self._under_way.append((self._questions, answer))
 
     def _wanted(self, key: TopicIdPartition) -> FetchPartition:
-        settings = self._broker.settings
+        settings = self._node.settings
         # With few partitions each may have more: a round costs as much as copying a megabyte.
         share = settings.replica_fetch_response_max_bytes // max(len(self._session), 1)
         followed = self._followed[key]
-        if self._broker.id in followed.partition.adding:
+        if self._node.id in followed.partition.adding:
             share = 0
         most = max(settings.replica_fetch_max_bytes, share)
         return followed.wanted(most, self._questions)
@@ -208,7 +207,7 @@ class Fetcher:
         self._changed.set()
         if not self._will_ask:
             self._will_ask = True
-            self._broker.loop.call_soon(self._ask_again)
+            self._node.loop.call_soon(self._ask_again)
 
     def _ask_again(self) -> None:
         self._will_ask = False
@@ -254,7 +253,7 @@ class Fetcher:
                 if fetched.records is None:
                     continue
                 records = fetched.records
-                if self._broker.id in followed.partition.adding:
+                if self._node.id in followed.partition.adding:
                     self._admission.slow_down(followed, len(records))
                 taken += len(records)
                 if taken >= _AT_A_TIME:
@@ -281,7 +280,7 @@ class Fetcher:
 
     async def _relocate(self, connection: AsyncConnection, followed: Followed) -> Next:
         try:
-            start, end = await leader_bounds(connection, self._broker.id, followed)
+            start, end = await leader_bounds(connection, self._node.id, followed)
         except Refused as refusal:
             followed.complain(str(refusal), logging.DEBUG)
             return Next.RETRY

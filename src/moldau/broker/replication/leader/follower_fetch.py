@@ -4,44 +4,57 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from moldau.broker.net.connection import Connection
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import LongPoll
 from moldau.wire.fetch.codec import FetchCodec
 from moldau.wire.fetch.request import FetchRequest
 from moldau.wire.fetch.response import Fetched
 
-if TYPE_CHECKING:
-    from moldau.broker.net.connection import Connection
-    from moldau.broker.replication.leader.follower_session import FollowerSession
-    from moldau.broker.server import Broker
+
+class Session(Protocol):
+    """The session of the follower that asks."""
+
+    id: int
+
+    def try_answer(self, *, now: bool = False) -> bool:
+        """Give the answer if it is worth it, or `now`; whether it did."""
+        ...
+
+    def unpark(self) -> None:
+        """Let go of the request that waits."""
+
+    def abandoned(self, response: FollowerFetchResponse) -> None:
+        """The connection of a request is gone."""
 
 
 class FollowerFetchResponse(LongPoll):
     """The response to one Fetch request of a follower."""
 
-    __slots__ = ("_broker", "_codec", "_session", "_timer", "_topics", "wanted")
+    __slots__ = ("_codec", "_loop", "_session", "_timer", "_topics", "connection", "wanted")
 
     def __init__(
         self,
-        broker: Broker,
+        loop: asyncio.AbstractEventLoop,
         connection: Connection,
         request: Request,
         codec: FetchCodec,
         wanted: FetchRequest,
-        session: FollowerSession,
+        session: Session,
     ) -> None:
-        super().__init__(connection, request)
+        super().__init__(request)
+        self.connection = connection
         self.wanted = wanted
-        self._broker = broker
+        self._loop = loop
         self._codec = codec
         self._session = session
         self._topics: Fetched = []
         self._timer: asyncio.TimerHandle | None = None
 
     def park(self) -> None:
-        self._timer = self._broker.loop.call_later(self.wanted.max_wait_ms / 1000, self.complete)
+        self._timer = self._loop.call_later(self.wanted.max_wait_ms / 1000, self.complete)
 
     def complete(self) -> None:
         """Answer with what there is: time is up."""

@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from moldau.broker.net.connection import Connection
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.partitions import Partitions
+from moldau.broker.replication.leader.follower_fetch import FollowerFetchResponse
 from moldau.broker.replication.leader.session_partition import SessionKey, SessionPartition
 from moldau.wire.fetch.request import FetchPartition, FetchRequest
 from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.primitives import TopicKey
-
-if TYPE_CHECKING:
-    from moldau.broker.net.connection import Connection
-    from moldau.broker.replication.leader.follower_fetch import FollowerFetchResponse
-    from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.replication")
 
@@ -40,7 +39,14 @@ class FollowerSession:
     may be reading from the follower.
     """
 
-    def __init__(self, broker: Broker, session_id: int, by_id: bool, replica: int) -> None:
+    def __init__(
+        self,
+        partitions: Partitions,
+        reconsider: Callable[[Partition], None],
+        session_id: int,
+        by_id: bool,
+        replica: int,
+    ) -> None:
         self.id = session_id
         self.by_id = by_id
         self.replica = replica
@@ -50,9 +56,11 @@ class FollowerSession:
         self.fetched_at = 0.0
         # By which the last request came.
         self.connection: Connection | None = None
-        self.is_eager = bool(broker.settings.replica_selector_class)
+        self.is_eager = bool(partitions.node.settings.replica_selector_class)
         self.changed: dict[SessionPartition, None] = {}
-        self._broker = broker
+        self._held = partitions
+        self._node = partitions.node
+        self._reconsider = reconsider
         self._partitions: dict[SessionKey, SessionPartition] = {}
         self._parked: FollowerFetchResponse | None = None
         self._will_answer = False
@@ -90,7 +98,7 @@ class FollowerSession:
                 if forgotten is not None:
                     self._drop(forgotten)
         for key, partitions in request.topics:
-            name = self._broker.topic_name(key)
+            name = self._held.topic_name(key)
             for wanted in partitions:
                 self._update(key, name, wanted)
         for each in list(self.changed):
@@ -104,7 +112,7 @@ class FollowerSession:
         """Answer a parked request once what is being done is done."""
         if self._parked is not None and not self._will_answer:
             self._will_answer = True
-            self._broker.loop.call_soon(self._answer_parked)
+            self._node.loop.call_soon(self._answer_parked)
 
     def _answer_parked(self) -> None:
         self._will_answer = False
@@ -131,7 +139,7 @@ class FollowerSession:
         if response is None:
             return False
         request = response.wanted
-        room = min(request.max_bytes, self._broker.settings.fetch_max_bytes)
+        room = min(request.max_bytes, self._node.settings.fetch_max_bytes)
         least = min(request.min_bytes, room)
         total = 0
         is_urgent = now or request.max_wait_ms <= 0
@@ -172,17 +180,21 @@ class FollowerSession:
 
     def _update(self, key: TopicKey, name: str, wanted: FetchPartition) -> None:
         session_key = (key, wanted.partition)
-        partition = self._broker.partitions.get((name, wanted.partition))
+        partition = self._held.get((name, wanted.partition))
         known = self._partitions.get(session_key)
         if partition is None:
             if known is not None:
                 self._drop(self._partitions.pop(session_key))
-            self.changed[SessionPartition(self._broker, self, session_key, None, wanted)] = None
+            self.changed[
+                SessionPartition(self._held, self._reconsider, self, session_key, None, wanted)
+            ] = None
             return
         if known is None or known.partition is not partition:
             if known is not None:
                 self._drop(known)
-            known = SessionPartition(self._broker, self, session_key, partition, wanted)
+            known = SessionPartition(
+                self._held, self._reconsider, self, session_key, partition, wanted
+            )
             self._partitions[session_key] = known
             partition.session_began(known)
         known.wanted = wanted

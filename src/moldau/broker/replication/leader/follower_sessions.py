@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from moldau.broker.net.connection import Connection
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.replication.leader.follower_session import FollowerSession
 from moldau.wire.errors import Error
 from moldau.wire.fetch.request import FetchRequest
 from moldau.wire.fetch.session import FIRST_EPOCH, NO_EPOCH, SessionError, next_epoch
-
-if TYPE_CHECKING:
-    from moldau.broker.net.connection import Connection
-    from moldau.broker.server import Broker
 
 # A follower that has not asked for so long has gone, or begun anew.
 _LONGEST_SILENCE_S = 60.0
@@ -24,8 +23,10 @@ _MOST_PER_FOLLOWER = 64
 class FollowerSessions:
     """The sessions by their id. Consumers' sessions never push them out. Event loop only."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, partitions: Partitions, reconsider: Callable[[Partition], None]) -> None:
+        """`reconsider` is called where a follower may have come to be in sync."""
+        self._held = partitions
+        self._reconsider = reconsider
         self._sessions: dict[int, FollowerSession] = {}
 
     def __len__(self) -> int:
@@ -36,7 +37,7 @@ class FollowerSessions:
         if request.session_epoch in (NO_EPOCH, FIRST_EPOCH):
             self._end(request.session_id)
             if request.session_epoch == NO_EPOCH:
-                return FollowerSession(self._broker, 0, by_id, request.replica_id)
+                return FollowerSession(self._held, self._reconsider, 0, by_id, request.replica_id)
             return self._begin(request, by_id)
         session = self._sessions.get(request.session_id)
         if session is None or session.replica != request.replica_id:
@@ -63,8 +64,8 @@ class FollowerSessions:
 
     def _begin(self, request: FetchRequest, by_id: bool) -> FollowerSession:
         replica = request.replica_id
-        if replica not in self._broker.state.brokers:
-            return FollowerSession(self._broker, 0, by_id, replica)
+        if replica not in self._held.state.brokers:
+            return FollowerSession(self._held, self._reconsider, 0, by_id, replica)
         of_replica = [session for session in self._sessions.values() if session.replica == replica]
         if len(of_replica) >= _MOST_PER_FOLLOWER:
             self._end(min(of_replica, key=lambda session: session.fetched_at).id)
@@ -72,7 +73,7 @@ class FollowerSessions:
         while session_id in self._sessions:
             session_id = random.randint(1, 2**31 - 1)
         session = self._sessions[session_id] = FollowerSession(
-            self._broker, session_id, by_id, replica
+            self._held, self._reconsider, session_id, by_id, replica
         )
         return session
 

@@ -6,17 +6,14 @@ import asyncio
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
 
+from moldau.broker.node import Node
+from moldau.broker.partitions.in_sync import InSync
+from moldau.broker.partitions.partition import Partition
 from moldau.cluster.decisions.elections import in_sync_with, knows_elr
 from moldau.cluster.state.changes import PartitionsChanged
 from moldau.cluster.state.topics import PartitionState
 from moldau.cluster.store import Conflict, NotController, StoreError
-
-if TYPE_CHECKING:
-    from moldau.broker.partitions.in_sync import InSync
-    from moldau.broker.partitions.partition import Partition
-    from moldau.broker.server import Broker
 
 logger = logging.getLogger("moldau.replication")
 
@@ -38,8 +35,8 @@ class IsrChanges:
     count (see `InSync`).
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self._waiting: dict[Partition, None] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -47,7 +44,7 @@ class IsrChanges:
         """Looks at a partition's in-sync set soon."""
         self._waiting[partition] = None
         if self._task is None:
-            self._task = self._broker.loop.create_task(self._work())
+            self._task = self._node.loop.create_task(self._work())
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -88,7 +85,7 @@ class IsrChanges:
 
     def _is_eligible(self, in_sync: InSync, replica: int) -> bool:
         """Whether what is known of a follower is of its present life, and that not about to end."""
-        registered = self._broker.state.brokers.get(replica)
+        registered = self._node.state.brokers.get(replica)
         if registered is None or registered.stopping:
             return False
         return in_sync.followers[replica].epoch == registered.epoch
@@ -103,7 +100,7 @@ class IsrChanges:
             if not changes:
                 return
             try:
-                await self._broker.store.commit(changes, as_controller=False)
+                await self._node.store.commit(changes, as_controller=False)
             except (Conflict, NotController) as reason:
                 logger.debug("in-sync replicas not changed, to be asked again: %s", reason)
                 self._refused(asked)
@@ -129,15 +126,15 @@ class IsrChanges:
         self, asked: dict[Partition, tuple[InSync, tuple[int, ...]]]
     ) -> list[PartitionsChanged]:
         topics: dict[str, dict[int, PartitionState]] = {}
-        keeps_elr = knows_elr(self._broker.state)
+        keeps_elr = knows_elr(self._node.state)
         for partition, (in_sync, isr) in list(asked.items()):
-            state = self._broker.state.partition(partition.topic, partition.index)
-            topic = self._broker.state.topics.get(partition.topic)
+            state = self._node.state.partition(partition.topic, partition.index)
+            topic = self._node.state.topics.get(partition.topic)
             if (
                 state is None
                 or topic is None
                 or topic.id != partition.topic_id
-                or (state.leader, state.leader_epoch) != (self._broker.id, partition.leader_epoch)
+                or (state.leader, state.leader_epoch) != (self._node.id, partition.leader_epoch)
                 or not all(
                     self._is_eligible(in_sync, replica) for replica in set(isr) - set(state.isr)
                 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from moldau.broker.errors import code_and_message
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.partitions.refusals import not_here
 from moldau.broker.replication.divergence import diverging, fenced
 from moldau.log.errors import LogError
@@ -14,12 +17,21 @@ from moldau.wire.fetch.request import FetchPartition
 from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.primitives import TopicKey
 
-if TYPE_CHECKING:
-    from moldau.broker.partitions.partition import Partition
-    from moldau.broker.replication.leader.follower_session import FollowerSession
-    from moldau.broker.server import Broker
-
 SessionKey = tuple[TopicKey, int]
+
+
+class Session(Protocol):
+    """The session that a partition belongs to, of one follower."""
+
+    id: int
+    replica: int
+    replica_epoch: int
+    fetched_at: float
+    is_eager: bool
+    changed: dict[SessionPartition, None]
+
+    def answer_soon(self) -> None:
+        """Answer a parked request once what is being done is done."""
 
 
 class SessionPartition:
@@ -30,19 +42,21 @@ class SessionPartition:
     """
 
     __slots__ = (
-        "_broker", "has_progress", "is_new", "key", "partition", "refusal", "sent_high_watermark",
-        "sent_log_start", "session", "wanted",
+        "_held", "_reconsider", "has_progress", "is_new", "key", "partition", "refusal",
+        "sent_high_watermark", "sent_log_start", "session", "wanted",
     )  # fmt: skip
 
     def __init__(
         self,
-        broker: Broker,
-        session: FollowerSession,
+        partitions: Partitions,
+        reconsider: Callable[[Partition], None],
+        session: Session,
         key: SessionKey,
         partition: Partition | None,
         wanted: FetchPartition,
     ) -> None:
-        self._broker = broker
+        self._held = partitions
+        self._reconsider = reconsider
         self.session = session
         self.key = key
         self.partition = partition
@@ -94,7 +108,7 @@ class SessionPartition:
             return
         session = self.session
         replica, replica_epoch = session.replica, session.replica_epoch
-        registered = self._broker.state.brokers.get(replica)
+        registered = self._held.state.brokers.get(replica)
         if registered is None or registered.epoch != replica_epoch:
             # Word of this life has yet to come, and of what it gave up: it is served, not counted.
             self.has_progress = True
@@ -114,7 +128,7 @@ class SessionPartition:
             replica, wanted.fetch_offset, wanted.log_start, replica_epoch, session.fetched_at
         )
         if partition.in_sync.may_join(replica, log.high_watermark):
-            self._broker.replication.reconsider(partition)
+            self._reconsider(partition)
 
     def answer(self, room: int, is_first: bool) -> tuple[FetchedPartition | None, bool]:
         """What to send of this partition, if anything, and whether there is more after that."""
@@ -148,7 +162,7 @@ class SessionPartition:
         """Why this follower may not copy the partition from here."""
         partition, index = self.partition, self.key[1]
         if partition is None:
-            return not_here(self._broker, *self.key)
+            return not_here(self._held, *self.key)
         session = self.session
         leader = (partition.leader, partition.leader_epoch)
         epoch = self.wanted.current_leader_epoch
@@ -158,10 +172,10 @@ class SessionPartition:
         fence = partition.check_epoch(epoch)
         if fence:
             return fenced(partition, fence)
-        if session.replica not in partition.replicas or session.replica == self._broker.id:
+        if session.replica not in partition.replicas or session.replica == self._held.id:
             # One of us knows of a newer assignment than the other.
             return FetchedPartition(index, Error.UNKNOWN_LEADER_EPOCH)
-        registered = self._broker.state.brokers.get(session.replica)
+        registered = self._held.state.brokers.get(session.replica)
         if session.replica_epoch < (0 if registered is None else registered.epoch):
             # An earlier life of the follower, or one that does not say which it is (KIP-903).
             return FetchedPartition(index, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)

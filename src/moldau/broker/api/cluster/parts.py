@@ -1,0 +1,30 @@
+"""The parts of a broker that the APIs of this room use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moldau.broker.api.cluster.metadata_cache import MetadataCache
+from moldau.broker.api.registry import Room
+from moldau.broker.membership.known_brokers import KnownBrokers
+from moldau.broker.node import Node
+from moldau.broker.partitions.partitions import Partitions
+from moldau.broker.partitions.replicas import Replicas
+from moldau.cluster.controller import Controller
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterParts:
+    """What is given to the handlers of APIs that concern the cluster."""
+
+    node: Node
+    partitions: Partitions
+    replicas: Replicas
+    controller: Controller
+    brokers: KnownBrokers
+    metadata_cache: MetadataCache
+
+
+_room = Room(ClusterParts)
+handles = _room.handles
+reads = _room.reads

@@ -1,0 +1,28 @@
+"""The parts of a broker that the APIs of this room use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moldau.broker.api.records.fetch_sessions import FetchSessions
+from moldau.broker.api.registry import Room
+from moldau.broker.node import Node
+from moldau.broker.partitions.partitions import Partitions
+from moldau.broker.replication.leader.follower_sessions import FollowerSessions
+from moldau.cluster.producer_ids import ProducerIds
+
+
+@dataclass(frozen=True, slots=True)
+class RecordParts:
+    """What is given to the handlers of APIs that write, read and find records."""
+
+    node: Node
+    partitions: Partitions
+    sessions: FetchSessions
+    follower_sessions: FollowerSessions
+    producer_ids: ProducerIds
+
+
+_room = Room(RecordParts)
+handles = _room.handles
+reads = _room.reads

@@ -1,0 +1,92 @@
+"""The partitions that a broker holds, and the writes to them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from moldau.broker.node import Node
+from moldau.broker.partitions.flusher import Flusher
+from moldau.broker.partitions.partition import Partition
+from moldau.broker.partitions.refused_writes import RefusedWrites
+from moldau.cluster.state.topics import Topic
+from moldau.log.errors import StorageError
+from moldau.log.log import Log
+from moldau.topic_partition import TopicPartition
+from moldau.wire.primitives import TopicKey
+
+logger = logging.getLogger("moldau.broker")
+
+
+class StagedWrite(Protocol):
+    """A request whose batches are staged, and written by the next `commit`."""
+
+    def settle(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        failed: dict[Partition, StorageError],
+        refused: RefusedWrites,
+    ) -> None:
+        """Answers after the commit, or begins to wait."""
+
+
+class Partitions(dict[TopicPartition, Partition]):
+    """By topic and index, what this broker holds, in whatever role. Event loop only.
+
+    `checks_records` is whether any topic has had its records looked into; most brokers have none.
+    A lookup by time or a check of records may decompress 128 MB, so only a few have `lookups`.
+    """
+
+    __slots__ = (
+        "_dirty", "_flusher", "_loop", "checks_records", "id", "lookups", "node", "refused_writes",
+        "state",
+    )  # fmt: skip
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.node = node
+        self.id = node.id
+        self.state = node.state
+        self.checks_records = False
+        self.lookups = asyncio.Semaphore(2)
+        self.refused_writes = RefusedWrites()
+        self._loop = node.loop
+        self._dirty: list[Partition] = []
+        self._flusher = Flusher(node.loop)
+
+    def open(self, topic: Topic, index: int, log: Log) -> Partition:
+        """Holds a partition whose log this is, in no role yet."""
+        lag_s = self.node.settings.replica_lag_time_max_ms / 1000
+        partition = self[topic.name, index] = Partition(
+            topic.name, topic.id, index, log, self.id, self._dirty, self._flusher, lag_s
+        )
+        return partition
+
+    async def close(self) -> None:
+        """Returns when nothing is being forced to disk any more."""
+        await self._flusher.close()
+
+    def topic_name(self, key: TopicKey) -> str:
+        """The name that a request means by a name or an id; empty for an id that is not known."""
+        if isinstance(key, str):
+            return key
+        topic = self.state.topics_by_id.get(key)
+        return "" if topic is None else topic.name
+
+    def commit(self, staged: Iterable[StagedWrite]) -> None:
+        """Writes all staged appends, settles their answers, and wakes who waited for them."""
+        failed: dict[Partition, StorageError] = {}
+        dirty = self._dirty.copy()
+        self._dirty.clear()
+        for partition in dirty:
+            error = partition.commit()
+            if error is not None:
+                failed[partition] = error
+                logger.error("append to %s-%d failed: %s", partition.topic, partition.index, error)
+        loop, refused = self._loop, self.refused_writes
+        for response in staged:
+            response.settle(loop, failed, refused)
+        for partition in dirty:
+            partition.announce()
