@@ -35,8 +35,9 @@ class Durability:
         self._names = 0
         self._truncations = 0
         # The active segment at the last snapshot: its base offset and its size.
-        self._snapped_base = segments.last.base
-        self._snapped_size = segments.last.size
+        last = segments.items[-1]
+        self._snapped_base = last.base
+        self._snapped_size = last.batches.size
 
     def mark_new(self) -> None:
         """Nothing of the log's folder is known to be on disk."""

@@ -79,7 +79,8 @@ def load_log(
     """
     names = tidy(folder, os.listdir(folder))
     segments, snapshots = _load_files(folder, names, config, pool, trash, log_start)
-    log_start = max(log_start, segments.base)
+    first_base = segments.base
+    log_start = max(log_start, first_base)
     topic_id = read_topic_id(f"{folder}/{PARTITION_METADATA}")
     is_clean = left_clean is not None and left_clean(topic_id, partition, segments.size)
     if not is_clean and left_clean is not None:
@@ -102,11 +103,11 @@ def load_log(
             restart_at(log, log_start)
             return log
         snapshots.remove_above(end)
-        snapshots.remove_below(segments.base)
+        snapshots.remove_below(first_base)
         epochs.truncate_end(end)
         epochs.truncate_start(log_start)
         is_known = is_clean and not snapshots.offsets
-        producers = snapshots.latest(segments.base)
+        producers = snapshots.latest(first_base)
         is_behind = producers.end < end and not is_known
         if is_behind:
             rebuild_producers(segments.all, producers, end)
@@ -117,7 +118,7 @@ def load_log(
         error = caught if isinstance(caught, StorageError) else StorageError.of(folder, caught)
         # The recovery point must stay what it is, or the next start would cut what it promises.
         point = max(recovery_point or 0, log_start)
-        log = take_up(Contents(log_start, point, point, ProducerStates(segments.base), epochs))
+        log = take_up(Contents(log_start, point, point, ProducerStates(first_base), epochs))
         log.abandon(error)
         recovered.offline_logs += 1
         logger.critical("%s-%d is offline: %s", topic, partition, error)

@@ -95,7 +95,7 @@ class Segments:
 
     def load(self, base: int, size: int) -> None:
         """Take up a segment that follows those there are."""
-        self.items.append(self._segment(base, size))
+        self.items.append(Segment(self.folder, base, size, self.pool, self._limits))
 
     def roll(self, base: int, now_ms: int) -> Segment:
         """Close the last segment and begin one at `base`. An empty one is replaced."""
