@@ -19,6 +19,8 @@ from moldau.broker.api.forwarding import FORWARDED_BY
 from moldau.broker.api.registry import DECLARED
 from moldau.broker.net.context import Context
 from moldau.broker.net.request import Request
+from moldau.broker.security.authorizer import CLUSTER_NAME, Operation, Resource
+from moldau.broker.security.principal import Principal
 from moldau.testing import Broker, Ensemble
 from moldau.wire.apis import Api, is_flexible
 from moldau.wire.errors import Error
@@ -137,6 +139,41 @@ def test_a_request_comes_with_who_asked_and_from_where(
     )
     assert (request.client_id, request.is_forwarded) == ("admin", True)
     assert not request.context.is_inter_broker
+
+
+class Authorizer:
+    """Allows everything but one operation, and remembers who wanted what."""
+
+    def __init__(self, denied: Operation | None = None) -> None:
+        self.denied = denied
+        self.asked: list[tuple[str, str, Operation, str]] = []
+
+    def allows(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource, name: str
+    ) -> bool:
+        self.asked.append((str(principal), host, operation, name))
+        return operation is not self.denied
+
+
+def test_the_broker_needs_a_right_to_speak_for_others_and_they_need_their_own(
+    controller: Broker, seen: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {"name": "none-such", "count": 2, "assignments": None}
+    body = encode_request(API, VERSION, {"topics": [wanted], "timeout": 1000})
+    authorizer = Authorizer()
+    monkeypatch.setattr(inside(controller).entrance, "authorizer", authorizer)
+    assert send(controller, body=body).error_code == Error.NONE
+    assert authorizer.asked == [
+        ("User:ANONYMOUS", "127.0.0.1", Operation.CLUSTER_ACTION, CLUSTER_NAME),
+        ("User:alice", "10.1.2.3", Operation.ALTER, "none-such"),
+    ]
+    assert len(seen) == 1
+    authorizer.denied = Operation.ALTER
+    assert send(controller, body=body).error_code == Error.CLUSTER_AUTHORIZATION_FAILED
+    authorizer.denied = Operation.CLUSTER_ACTION
+    with pytest.raises(AssertionError, match="closed the connection"):
+        send(controller, body=body)
+    assert len(seen) == 1
 
 
 def test_a_broker_passes_on_whom_it_was_asked_by(other: Broker, seen: list[Request]) -> None:
