@@ -272,7 +272,7 @@ class Log:
             timestamp = header.max_timestamp if header.count else NO_TIMESTAMP
             if base < self.log_end:
                 raise UnexpectedOffset(base, self.log_end)
-            batch = data[position : position + size]
+            batch = data if size == len(data) else data[position : position + size]
             segment = writer.active
             if segment is None:
                 segment = writer.activate(timestamp)

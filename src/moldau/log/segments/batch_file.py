@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from moldau.log.errors import CorruptLog, StorageError
 from moldau.log.files.open_files import LOG_FLAGS, FilePool, OpenFile
 from moldau.log.segments.names import LOG_SUFFIX, path_of
+from moldau.log.segments.prewrite import Prewrite
 from moldau.records.batch import (
     HEADER,
     HEADER_SIZE,
@@ -32,13 +33,14 @@ Buffer = bytes | bytearray | memoryview
 class BatchFile:
     """`<base offset>.log`: record batches v2, one after the other, and nothing else.
 
-    `size` bytes of it hold whole batches. What lies behind them is what a write left that failed:
-    nobody reads it, and it is cut off before anything else is written (`is_torn`). Batches are
-    only ever added at the end or cut from it. Written by the event loop only; read from any thread.
-    A crash leaves any prefix of what was written and not flushed, torn at any byte.
+    `size` bytes of it hold whole batches. What lies behind them (`is_torn`) is what a write left
+    that failed, or a large batch that is being written ahead (`prewrite`): nobody reads it, and it
+    is cut off before anything else is written. Batches are only ever added at the end or cut from
+    it. Written by the event loop only, but for a prewrite; read from any thread. A crash leaves any
+    prefix of what was written and not flushed, torn at any byte, and parts of a prewrite behind it.
     """
 
-    __slots__ = ("base", "file", "folder", "is_torn", "pool", "size", "suffix")
+    __slots__ = ("base", "file", "folder", "is_torn", "pool", "prewrite", "size", "suffix")
 
     def __init__(self, folder: str, base: int, size: int, pool: FilePool, suffix: str) -> None:
         self.folder = folder
@@ -49,6 +51,7 @@ class BatchFile:
         self.suffix = suffix
         self.file: OpenFile | None = None
         self.is_torn = False
+        self.prewrite: Prewrite | None = None
 
     @property
     def path(self) -> str:
@@ -85,6 +88,11 @@ class BatchFile:
                 file = self.open()
             file.used = True
             if self.is_torn:
+                prewrite = self._stop_prewrite()
+                if prewrite is not None and prewrite.publish(batches):
+                    self.is_torn = False
+                    self.size += size
+                    return
                 os.ftruncate(file.fd, self.size)
                 self.is_torn = False
             if len(batches) == 1:
@@ -98,8 +106,34 @@ class BatchFile:
             raise StorageError.of(self.path, error) from error
         self.size += size
 
+    def begin_prewrite(self, batch: Buffer) -> Prewrite | None:
+        """Have the records of the batch that comes next written ahead by whoever runs it.
+
+        None while there is another. Anything else that is written or cut puts an end to it.
+        """
+        if self.prewrite is not None:
+            return None
+        self.open()
+        if self.is_torn:
+            self.cut(self.size)
+        self.prewrite = Prewrite(self, batch)
+        self.is_torn = True
+        return self.prewrite
+
+    def _stop_prewrite(self) -> Prewrite | None:
+        prewrite, self.prewrite = self.prewrite, None
+        if prewrite is not None:
+            prewrite.stop()
+        return prewrite
+
+    def release(self) -> None:
+        """Let go of the open file; nothing is written to it any more."""
+        self._stop_prewrite()
+        self.pool.release(self)
+
     def cut(self, size: int) -> None:
         """Keep the first `size` bytes. Where the disk refuses, the next write tries again."""
+        self._stop_prewrite()
         self.size = size
         self.is_torn = True
         try:

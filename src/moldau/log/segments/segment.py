@@ -322,7 +322,7 @@ class Segment:
 
     def release(self) -> None:
         """Let go of the open files."""
-        self.pool.release(self.batches)
+        self.batches.release()
         if self._indexes is not None:
             self._indexes.release()
 

@@ -1,0 +1,96 @@
+"""Prewrites: the records of a large batch, written to a file before the batch is appended.
+
+Copying tens of megabytes into the page cache takes longer than an event loop may be held. So a
+thread puts the records where they will lie, behind the end of the file, and the write that follows
+puts only the header before them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from moldau.log.errors import StorageError
+from moldau.log.files.open_files import OpenFile
+from moldau.records.batch import HEADER_SIZE
+
+if TYPE_CHECKING:
+    from moldau.log.segments.batch_file import BatchFile, Buffer
+
+# What is written between two looks at whether that is still wanted.
+PIECE = 1 << 20
+# Not the flags of the log's own file: who opens a file to append to it cannot write elsewhere.
+_FLAGS = os.O_WRONLY | os.O_CLOEXEC
+
+
+class Prewrite:
+    """One batch on its way to the end of a file, which knows it until it is written or dropped.
+
+    Nobody reads behind the end of a file. The header is missing until `publish`, so a crash leaves
+    bytes that recovery cuts off, whatever would have become of the batch. `run` is for any thread,
+    all else for the event loop.
+    """
+
+    __slots__ = ("_batch", "_is_stopped", "_lock", "_owner", "_position", "is_done")
+
+    def __init__(self, owner: BatchFile, batch: Buffer) -> None:
+        self._owner = owner
+        self._batch = batch
+        self._position = owner.size
+        self.is_done = False
+        self._is_stopped = False
+        # Held while a piece is being written.
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Write the records, until all are there or nobody wants them any more. Blocks.
+
+        What the disk refuses is left to the append, which reports it.
+        """
+        records = memoryview(self._batch)[HEADER_SIZE:]
+        position = self._position + HEADER_SIZE
+        file: OpenFile | None = None
+        done = 0
+        while done < len(records):
+            with self._lock:
+                if self._is_stopped:
+                    return
+                try:
+                    if file is None:
+                        # Under the lock: the name may be another file's once this is stopped.
+                        file = self._open()
+                    written = os.pwrite(file.fd, records[done : done + PIECE], position + done)
+                except OSError:
+                    return
+            if not written:
+                return
+            done += written
+        self.is_done = True
+
+    def stop(self) -> None:
+        """Have nothing more written; waits for the piece that is being written."""
+        with self._lock:
+            self._is_stopped = True
+
+    def publish(self, batches: Sequence[Buffer]) -> bool:
+        """Write the header if all else of these batches is there; whether they are in the file."""
+        if not self.is_done or len(batches) != 1 or batches[0] is not self._batch:
+            return False
+        file = self._open()
+        header = memoryview(self._batch)[:HEADER_SIZE]
+        return os.pwrite(file.fd, header, self._position) == HEADER_SIZE
+
+    def end(self) -> None:
+        """Cut off what was written, unless the batch is part of the file by now."""
+        owner = self._owner
+        if owner.prewrite is self:
+            try:
+                owner.cut(owner.size)
+            except StorageError:
+                # The next write tries again, and reports it.
+                return
+
+    def _open(self) -> OpenFile:
+        return OpenFile(os.open(self._owner.path, _FLAGS))
