@@ -131,25 +131,36 @@ def test_a_batch_that_is_refused_after_all_is_cut_off(log: Log) -> None:
     assert offsets_of(log) == [0, 1]
 
 
-def test_the_disks_refusal_is_told_by_the_append(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_in_the_middle_is_reported_by_the_append(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(log, batch_of())
     large = batch_of(size=SIZE)
+    room = [2 * PIECE]
+    pwrite, write = os.pwrite, os.write
 
-    def refuse(*given: object) -> int:
-        raise OSError(28, "No space left on device")
+    def fill(size: int) -> int:
+        """How much of it the disk still takes."""
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        taken = min(size, room[0])
+        room[0] -= taken
+        return taken
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", refuse)
-        patched.setattr(os, "write", refuse)
+        patched.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[: fill(len(data))], at))
+        patched.setattr(os, "write", lambda fd, data: write(fd, data[: fill(len(data))]))
         writing = begun(log, large)
         writing.run()
         assert not writing.is_done
+        assert size_on_disk(log) > log.segments.size
         log.append(large, 0, NOW)
         with pytest.raises(StorageError):
             log.commit()
     writing.end()
-    assert put(log, batch_of()) == [1]
     assert size_on_disk(log) == log.segments.size
+    assert put(log, batch_of()) == [1]
+    assert offsets_of(log) == [0, 1]
 
 
 def another_appends(store: LogStore, log: Log) -> None:

@@ -79,7 +79,8 @@ class Connection(asyncio.BufferedProtocol):
         self._beat = connections.beat
         self.input = Input(connections.request_memory)
         self._aside: Aside | None = None
-        # What the work that was done aside has found for the request at the front.
+        # What the work that was done aside has found for the request at the front; None, or
+        # something whose `end` is called when that has been handled.
         self.prepared: Any = None
         # What the next `commit` is to write.
         self.staged: list[Any] = []
@@ -161,8 +162,9 @@ class Connection(asyncio.BufferedProtocol):
         self._output.close()
         self._responses.abandon()
         self._all.unregister(self)
-        # Callbacks refer to the connection and it to them: the collector may take its time.
-        self.input.drop()
+        if not self._reading.blocked & AWAITS_WORK_ASIDE:
+            # Callbacks refer to the connection and it to them: the collector may take its time.
+            self.input.drop()
 
     # -- answers; `answer`, `reserve` and `hold` are those of `Responses`
 
@@ -226,7 +228,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_drained(self) -> bool:
-        return not self._responses and not self._output.backed_up
+        is_aside = self._reading.blocked & AWAITS_WORK_ASIDE
+        return not (self._responses or self._output.backed_up or is_aside)
 
     def _close_if_drained(self) -> None:
         if self._is_drained:
@@ -238,13 +241,14 @@ class Connection(asyncio.BufferedProtocol):
         if self.input.filled >= max(self.input.awaited, 1):
             self._process()
 
-    def _process(self) -> None:
+    def _process(self, is_due: bool = False) -> None:
+        """Handles what has arrived, unless it is blocked; only the first request if it `is_due`."""
         lease = self._lease
         if lease is not None and now() >= lease.ends_at:
             lease.expire()
         received, reading, responses = self.input, self._reading, self._responses
         view, start = received.view, 0
-        filled = 0 if reading.blocked else received.filled
+        filled = 0 if reading.blocked and not is_due else received.filled
         limit = self._all.node.settings.socket_request_max_bytes
         needed = 0
         failed = False
@@ -289,11 +293,13 @@ class Connection(asyncio.BufferedProtocol):
             reading.block(AWAITS_MEMORY)
             self._all.request_memory.wait(self, self._loop)
         if reading.blocked:
+            if self._aside is not None and not is_due:
+                if reading.blocked & ENDED:
+                    reading.unblock(AWAITS_WORK_ASIDE)
+                else:
+                    # Only now does the request lie where it stays until that is done.
+                    self._all.node.spawn(self._do_aside())
             self._look_again()
-            if self._aside is not None and not reading.blocked & ENDED:
-                # Only now does the request lie where it stays until that is done.
-                self._all.node.spawn(self._do_aside(self._aside))
-                self._aside = None
 
     def commit(self) -> None:
         """Has written what was staged so far."""
@@ -310,13 +316,27 @@ class Connection(asyncio.BufferedProtocol):
         self._aside = work
         self._reading.block(AWAITS_WORK_ASIDE)
 
-    async def _do_aside(self, work: Aside) -> None:
+    async def _do_aside(self) -> None:
+        """Does what was put aside, and handles its request; only then is the buffer let go of."""
         try:
-            self.prepared = await work(first_frame(self.input.view))
+            while self._aside is not None:
+                work, self._aside = self._aside, None
+                prepared = self.prepared = await work(first_frame(self.input.view))
+                try:
+                    # It came whole, so it is handled even where nobody is left to be answered.
+                    self._process(is_due=True)
+                finally:
+                    self.prepared = None
+                    if prepared is not None:
+                        prepared.end()
         except Exception as error:
             self.fail(error, "a request")
-        else:
+        finally:
             self._reading.unblock(AWAITS_WORK_ASIDE)
+            if self not in self._all:
+                self.connection_lost(None)
+            elif self._reading.blocked & ENDED:
+                self._close_if_drained()
 
     # -- back-pressure
 

@@ -87,6 +87,9 @@ class Connections(Generic[C]):
     def __iter__(self) -> Iterator[C]:
         return iter(list(self._open))
 
+    def __contains__(self, connection: C) -> bool:
+        return connection in self._open
+
     def __len__(self) -> int:
         return len(self._open)
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from moldau.broker.node import Node
 from moldau.broker.partitions.flusher import Flusher
+from moldau.broker.partitions.large_writes import LARGE, LargeWrites
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.refused_writes import RefusedWrites
 from moldau.cluster.state.topics import Topic
@@ -37,11 +38,13 @@ class Partitions(dict[TopicPartition, Partition]):
 
     `checks_records` is whether any topic has had its records looked into; most brokers have none.
     A lookup by time or a check of records may decompress 128 MB, so only a few have `lookups`.
+    Produce requests of more bytes than `prepares_above` may have to wait before they are handled:
+    large ones, and all while records are looked into or partitions held.
     """
 
     __slots__ = (
-        "_dirty", "_flusher", "_loop", "checks_records", "id", "lookups", "node", "refused_writes",
-        "state",
+        "_dirty", "_flusher", "_loop", "checks_records", "id", "large_writes", "lookups", "node",
+        "prepares_above", "refused_writes", "state",
     )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
@@ -50,6 +53,8 @@ class Partitions(dict[TopicPartition, Partition]):
         self.id = node.id
         self.state = node.state
         self.checks_records = False
+        self.prepares_above = LARGE
+        self.large_writes = LargeWrites(self, self.reconsider)
         self.lookups = asyncio.Semaphore(2)
         self.refused_writes = RefusedWrites()
         self._loop = node.loop
@@ -63,6 +68,11 @@ class Partitions(dict[TopicPartition, Partition]):
             topic.name, topic.id, index, log, self.id, self._dirty, self._flusher, lag_s
         )
         return partition
+
+    def reconsider(self) -> None:
+        """Brings `prepares_above` in line with what there is to wait for."""
+        is_any = self.checks_records or self.large_writes.held
+        self.prepares_above = -1 if is_any else LARGE
 
     async def close(self) -> None:
         """Returns when nothing is being forced to disk any more."""

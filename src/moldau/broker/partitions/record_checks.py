@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from moldau.broker.partitions.large_writes import LARGE, Batches, LargeWrite
 from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.slices import Slices
 from moldau.log.record_check import RecordCheck
@@ -24,10 +25,35 @@ Checks = dict[tuple[TopicKey, int], RecordCheck]
 
 
 class CheckedProduce(NamedTuple):
-    """A Produce request, and the checks of what it writes to topics that ask for one."""
+    """A Produce request, and the checks of what it writes to topics that ask for one.
+
+    A large one is also written as far as it can be before it is appended (`write`).
+    """
 
     request: ProduceRequest
     checks: Checks
+    write: LargeWrite | None = None
+
+    def end(self) -> None:
+        """The request has been handled."""
+        if self.write is not None:
+            self.write.end()
+
+    def batches(self, partitions: Partitions) -> Batches:
+        """What the request appends, as it is after the checks."""
+        found: Batches = []
+        for key, batches in self.request.topics:
+            topic = partitions.topic_name(key)
+            for index, batch in batches:
+                if batch:
+                    check = self.checks.get((key, index))
+                    found.append(((topic, index), batch if check is None else check.batch))
+        return found
+
+    def must_wait(self, partitions: Partitions) -> bool:
+        """Whether somebody holds a partition of the request."""
+        writes = partitions.large_writes
+        return bool(writes.held) and writes.release_of(self.batches(partitions)) is not None
 
 
 def begin_checks(
@@ -57,12 +83,17 @@ def begin_checks(
     return CheckedProduce(request, checks), is_done
 
 
-async def look_into_records(
+async def prepare(
     partitions: Partitions, version: int, start: int, frame: memoryview
 ) -> CheckedProduce:
-    """Does the checks of a Produce request that its connection has put aside."""
+    """Does what a Produce request that its connection has put aside has to wait for."""
     checked, _ = begin_checks(partitions, version, start, frame)
-    await finish_checks(checked.checks, partitions.lookups)
+    if checked.checks:
+        await finish_checks(checked.checks, partitions.lookups)
+    batches = checked.batches(partitions)
+    if len(frame) > LARGE:
+        return checked._replace(write=await partitions.large_writes.write(batches))
+    await partitions.large_writes.wait(batches)
     return checked
 
 

@@ -287,6 +287,7 @@ class Replicas:
     def _note_checks(self, topic: Topic, config: LogConfig) -> None:
         if config.looks_into_records and not topic.is_internal:
             self._partitions.checks_records = True
+            self._partitions.reconsider()
 
     def _open(self, topic: Topic, index: int) -> Partition:
         node = self._node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
@@ -116,9 +117,15 @@ class BatchFile:
         self.open()
         if self.is_torn:
             self.cut(self.size)
-        self.prewrite = Prewrite(self, batch)
+        self.prewrite = Prewrite(self.path, self.size, batch, self._end_prewrite)
         self.is_torn = True
         return self.prewrite
+
+    def _end_prewrite(self, prewrite: Prewrite) -> None:
+        if self.prewrite is prewrite:
+            # Where the disk refuses, the next write tries again, and reports it.
+            with contextlib.suppress(StorageError):
+                self.cut(self.size)
 
     def _stop_prewrite(self) -> Prewrite | None:
         prewrite, self.prewrite = self.prewrite, None

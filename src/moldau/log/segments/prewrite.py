@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from moldau.log.errors import StorageError
 from moldau.log.files.open_files import OpenFile
 from moldau.records.batch import HEADER_SIZE
 
-if TYPE_CHECKING:
-    from moldau.log.segments.batch_file import BatchFile, Buffer
+_Buffer = bytes | bytearray | memoryview
 
 # What is written between two looks at whether that is still wanted.
 PIECE = 1 << 20
@@ -33,12 +30,15 @@ class Prewrite:
     all else for the event loop.
     """
 
-    __slots__ = ("_batch", "_is_stopped", "_lock", "_owner", "_position", "is_done")
+    __slots__ = ("_batch", "_end", "_is_stopped", "_lock", "_path", "_position", "is_done")
 
-    def __init__(self, owner: BatchFile, batch: Buffer) -> None:
-        self._owner = owner
+    def __init__(
+        self, path: str, position: int, batch: _Buffer, end: Callable[[Prewrite], None]
+    ) -> None:
+        self._path = path
+        self._position = position
         self._batch = batch
-        self._position = owner.size
+        self._end = end
         self.is_done = False
         self._is_stopped = False
         # Held while a piece is being written.
@@ -74,7 +74,7 @@ class Prewrite:
         with self._lock:
             self._is_stopped = True
 
-    def publish(self, batches: Sequence[Buffer]) -> bool:
+    def publish(self, batches: Sequence[_Buffer]) -> bool:
         """Write the header if all else of these batches is there; whether they are in the file."""
         if not self.is_done or len(batches) != 1 or batches[0] is not self._batch:
             return False
@@ -84,13 +84,7 @@ class Prewrite:
 
     def end(self) -> None:
         """Cut off what was written, unless the batch is part of the file by now."""
-        owner = self._owner
-        if owner.prewrite is self:
-            try:
-                owner.cut(owner.size)
-            except StorageError:
-                # The next write tries again, and reports it.
-                return
+        self._end(self)
 
     def _open(self) -> OpenFile:
-        return OpenFile(os.open(self._owner.path, _FLAGS))
+        return OpenFile(os.open(self._path, _FLAGS))

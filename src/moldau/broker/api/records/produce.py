@@ -18,12 +18,13 @@ from moldau.broker.errors import code_and_message
 from moldau.broker.net.connection import Connection
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import Response
+from moldau.broker.partitions.large_writes import LARGE
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.record_checks import (
     CheckedProduce,
     Checks,
     begin_checks,
-    look_into_records,
+    prepare,
 )
 from moldau.broker.partitions.refusals import absent
 from moldau.broker.partitions.refused_writes import RefusedWrites
@@ -207,21 +208,19 @@ def produce(
     """Stages what the request appends and takes its place among the connection's answers."""
     version = request.version
     checked: CheckedProduce | None = None
-    if parts.partitions.checks_records:
-        checked, connection.prepared = connection.prepared, None
+    if request.size > parts.partitions.prepares_above:
+        checked = connection.prepared
         if checked is None:
             checked, is_done = begin_checks(parts.partitions, version, request.start, frame)
-            if not is_done:
-                connection.put_aside(
-                    partial(look_into_records, parts.partitions, version, request.start)
-                )
+            if not is_done or request.size > LARGE or checked.must_wait(parts.partitions):
+                connection.put_aside(partial(prepare, parts.partitions, version, request.start))
                 return
     codec = produce_codec(version)
     checks: Checks | None = None
     if checked is None:
         wanted = codec.decode(frame, request.start)
     else:
-        wanted, checks = checked
+        wanted, checks, _ = checked
     acks = wanted.acks
     response = ProduceResponse(connection, request, codec, wanted)
     now_ms = time_ns() // 1_000_000
