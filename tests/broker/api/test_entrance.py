@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from moldau.broker.api import registry
+from moldau.broker.api.entrance import DecodedResponse
+from moldau.broker.net.context import Context
 from moldau.broker.net.exit import Exit
+from moldau.broker.net.request import Request
 from moldau.broker.net.responses import Response
 from moldau.broker.security.authorizer import Operation, Resource
 from moldau.broker.security.principal import ANONYMOUS, Principal
@@ -253,3 +256,13 @@ def test_a_throttle_time_is_in_every_answer_that_has_one(broker: Broker, version
             client.ask(Api.LIST_OFFSETS, replica_id=-1, topics=[]),
         ):
             assert answer.throttle_time.total_seconds() == seven
+
+
+@pytest.mark.parametrize("api", DECLARED, ids=lambda api: Api(api).name)
+def test_every_api_can_be_throttled_in_every_version(api: int) -> None:
+    nobody: Any = None
+    for version in range(DECLARED[api].first, DECLARED[api].last + 1):
+        request = Request(api, version, 1, "", Context("PLAINTEXT", "", 0, "", 0))
+        plain = DecodedResponse(nobody, request, {}).encode(0)
+        throttled = DecodedResponse(nobody, request, {}).encode(7)
+        assert len(plain[0]) == len(throttled[0])

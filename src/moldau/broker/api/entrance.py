@@ -23,6 +23,8 @@ from moldau.wire.primitives import MalformedRequest, TopicKey
 
 # An answer about more things than this is encoded on a thread.
 _LONG = 100
+# Answers without a throttle time: their schemas have none.
+_WITHOUT_THROTTLE = (Api.DESCRIBE_QUORUM, Api.ENVELOPE)
 
 
 class DecodedResponse(Response):
@@ -48,7 +50,7 @@ class DecodedResponse(Response):
     def encode(self, throttle_ms: int) -> list[Any]:
         request, answer = self.request, self.answer
         if isinstance(answer, dict):
-            if throttle_ms and request.api != Api.DESCRIBE_QUORUM:
+            if throttle_ms and request.api not in _WITHOUT_THROTTLE:
                 answer["throttle_time"] = throttle_ms
             answer = encode_response(request.api, request.version, answer)
         return [response_frame(request.api, request.version, request.correlation_id, answer)]
