@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
 
 import hypothesis
+import pytest
+
+from moldau.testing import Ensemble
+from tests.clean_tree import tree
+from tests.ensemble import EnsembleKeeper, running_ensemble
+from tests.hangs import pytest_runtest_protocol
+
+__all__ = ["pytest_runtest_protocol"]
 
 # One slow moment of a busy machine is no failure; the number of examples is what bounds a run.
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+NO_ZOOKEEPER = find_spec("pyspark") is None
+
+_tree = pytest.StashKey[set[str]]()
+_keeper = pytest.StashKey[EnsembleKeeper]()
 
 
 def pytest_configure() -> None:
@@ -18,3 +34,53 @@ def pytest_configure() -> None:
     that tests start, and end by Ctrl-C, would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what needs Spark first: `--dist worksteal` gives the first tests to one worker, and takes
+    from the end of its queue what others do, so that only one of them starts a Spark."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist, about to be started, where an ensemble is to be had."""
+    stash = node.config.stash
+    if _keeper not in stash:
+        stash[_keeper] = EnsembleKeeper()
+    node.workerinput["ensemble"] = stash[_keeper].address
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        session.config.stash[_tree] = tree()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where tests have left something beside the sources: they have folders of their own."""
+    if _tree not in session.config.stash:
+        return
+    before = session.config.stash[_tree]
+    left = sorted(tree() - before)
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(f"\nthe tests have left behind: {', '.join(left)}", red=True)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _keeper in config.stash:
+        config.stash[_keeper].close()
+
+
+@pytest.fixture(scope="session")
+def ensemble(request: pytest.FixtureRequest) -> Iterator[Ensemble]:
+    """A ZooKeeper ensemble of one server for all tests: take a chroot of your own, and break
+    nothing."""
+    if NO_ZOOKEEPER:
+        pytest.skip("no clusters without pyspark, which brings ZooKeeper")
+    worker = getattr(request.config, "workerinput", {})
+    with running_ensemble(worker.get("ensemble")) as ensemble:
+        yield ensemble

@@ -6,15 +6,14 @@ Sessions live for longer than the tests. So whatever is noticed here was noticed
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
+import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import msgspec
-import pytest
 
 from moldau.cluster.controller import Controller
 from moldau.cluster.decisions.assignment import NewPartitions, NewTopic
@@ -32,14 +31,6 @@ from moldau.wire.errors import Error
 
 WITHIN_S = 20.0
 SESSION_MS = 30_000
-
-_chroots = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def ensemble() -> Iterator[Ensemble]:
-    with Ensemble(tick_ms=2000) as ensemble:
-        yield ensemble
 
 
 @dataclass
@@ -124,7 +115,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(ensemble: Ensemble, count: int = 3) -> AsyncIterator[Cluster]:
-    made = Cluster(f"{ensemble.hosts}/failover-{next(_chroots)}", count)
+    made = Cluster(f"{ensemble.hosts}/failover-{uuid.uuid4().hex[:8]}", count)
     try:
         for node in made.nodes:
             await node.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ def spark() -> Iterator[SparkSession]:
         config={
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "512m",
+            "spark.sql.warehouse.dir": tempfile.gettempdir(),
             "spark.sql.session.timeZone": "UTC",
         },
     )

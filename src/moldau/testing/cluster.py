@@ -82,8 +82,9 @@ class Cluster:
         self.ensemble = (
             Ensemble(ensemble, self.folder / "zookeeper") if isinstance(ensemble, int) else ensemble
         )
-        # Clusters that share an ensemble must not meet.
-        self._chroot = "" if self._is_own_ensemble else f"/{self.folder.name}"
+        # Clusters that share an ensemble must not meet; in the folder's next life it is the same.
+        place = "-".join(self.folder.absolute().parts[-2:])
+        self._chroot = "" if self._is_own_ensemble else f"/{place}"
         self._network = Network() if can_be_cut else None
         self._members: dict[int, Member] = {}
 

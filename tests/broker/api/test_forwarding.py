@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,17 +21,9 @@ TOPIC, BROKER = 2, 4
 
 
 @pytest.fixture(scope="module")
-def ensemble() -> Iterator[Ensemble]:
-    with Ensemble() as ensemble:
-        yield ensemble
-
-
-@pytest.fixture(scope="module")
 def brokers(ensemble: Ensemble) -> Iterator[list[Broker]]:
-    made = [
-        Broker({"node.id": id, "zookeeper.connect": f"{ensemble.hosts}/forwarding"})
-        for id in range(3)
-    ]
+    connect = f"{ensemble.hosts}/forwarding-{uuid.uuid4().hex[:8]}"
+    made = [Broker({"node.id": id, "zookeeper.connect": connect}) for id in range(3)]
     try:
         for broker in made:
             broker.start()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,6 @@ WITHIN_S = 60
 
 Story = Callable[[Brokers], Coroutine[Any, Any, None]]
 Tell = Callable[..., None]
-
-
-@pytest.fixture(scope="session")
-def ensemble() -> Iterator[Ensemble]:
-    with Ensemble(tick_ms=200) as ensemble:
-        yield ensemble
 
 
 @pytest.fixture

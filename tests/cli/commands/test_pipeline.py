@@ -57,10 +57,13 @@ def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "moldau", "pipeline", *map(str, words), "--master", "local[2]"]
 
 
-def ended(broker: Broker, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+def ended(
+    broker: Broker, *words: object, cwd: Path | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*words),
         env=os.environ | {"MOLDAU_BOOTSTRAP": broker.bootstrap} | more,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=200,
@@ -150,6 +153,16 @@ class TestOnSpark:
         )
         assert found.stdout == ""
         assert not (file.parent / "lake").exists()
+
+    @pytest.mark.slow
+    def test_check_of_a_name_that_spark_does_not_know_leaves_no_warehouse_behind(
+        self, moldau_session_broker: Broker, file: Path
+    ) -> None:
+        file.write_text(file.read_text("utf-8").replace("FROM events", "FROM evnts"), "utf-8")
+        found = ended(moldau_session_broker, "check", file, cwd=file.parent)
+        assert found.returncode == 1
+        assert "evnts" in found.stderr
+        assert list(file.parent.iterdir()) == [file]
 
 
 def _until_read(running: subprocess.Popen[str], rows: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""One real ensemble for a module's tests, and a part of it for each test alone."""
+"""A part of the ensemble for each test alone."""
 
 from __future__ import annotations
 
@@ -9,13 +9,6 @@ import pytest
 from kazoo.client import KazooClient
 
 from moldau.testing import Ensemble
-
-
-@pytest.fixture(scope="module")
-def ensemble() -> Iterator[Ensemble]:
-    # Short ticks allow short sessions.
-    with Ensemble(tick_ms=200) as ensemble:
-        yield ensemble
 
 
 @pytest.fixture

@@ -387,11 +387,9 @@ def test_the_death_of_the_zookeeper_leader_costs_a_moment(three: Ensemble) -> No
     asyncio.run(scenario())
 
 
-def test_a_server_that_was_killed_and_restarted_is_used_again(
-    ensemble: Ensemble, connect: str
-) -> None:
-    async def scenario() -> None:
-        async with joined(connect, 1, 2) as (one, two):
+def test_a_server_that_was_killed_and_restarted_is_used_again(chroot: str) -> None:
+    async def scenario(ensemble: Ensemble) -> None:
+        async with joined(ensemble.hosts + chroot, 1, 2) as (one, two):
             await one.store.commit([TopicCreated(topic("a"))])
             ensemble.kill(0)
             await until(lambda: not one.store._session.is_connected)
@@ -400,7 +398,8 @@ def test_a_server_that_was_killed_and_restarted_is_used_again(
             await until(lambda: set(two.store.state.topics) == {"a", "b"})
             assert one.fences == two.fences == []
 
-    asyncio.run(scenario())
+    with Ensemble(tick_ms=200) as ensemble:
+        asyncio.run(scenario(ensemble))
 
 
 def test_no_commit_is_lost_or_done_twice_however_connections_break(

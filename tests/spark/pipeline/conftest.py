@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ def spark() -> Iterator[SparkSession]:
         config={
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "512m",
+            "spark.sql.warehouse.dir": tempfile.gettempdir(),
             "spark.scheduler.mode": "FAIR",
         },
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -176,6 +178,10 @@ class Pipeline:
             "spark.scheduler.mode": "FAIR",
             "spark.sql.session.timeZone": "UTC",
         }
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            # No table of a pipeline lies in Spark's warehouse, but a name that Spark does not know
+            # makes it create one, in the working directory unless told where.
+            config["spark.sql.warehouse.dir"] = Path(tempfile.gettempdir()).as_uri()
         return config | {name: _text(value) for name, value in self.settings.general.spark.items()}
 
     def _plan(self, spark: SparkSession) -> Plan:

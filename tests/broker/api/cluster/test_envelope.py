@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -39,25 +40,25 @@ INSIDE = encode_request(API, VERSION, {"topics": [], "timeout": 1000})
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[list[Broker]]:
+def brokers(ensemble: Ensemble) -> Iterator[list[Broker]]:
     """The controller first, and another."""
-    with Ensemble() as ensemble:
-        made = [Broker({"node.id": id, **settings_of(ensemble)}) for id in range(2)]
-        try:
-            for broker in made:
-                broker.start()
-            until(lambda: all(len(inside(b).state.brokers) == 2 for b in made), "both are known")
-            until(lambda: inside(made[0]).state.controller_id >= 0, "one is the controller")
-            controller = inside(made[0]).state.controller_id
-            yield [made[controller], made[1 - controller]]
-        finally:
-            for broker in made:
-                broker.stop()
+    settings = settings_of(ensemble)
+    made = [Broker({"node.id": id, **settings}) for id in range(2)]
+    try:
+        for broker in made:
+            broker.start()
+        until(lambda: all(len(inside(b).state.brokers) == 2 for b in made), "both are known")
+        until(lambda: inside(made[0]).state.controller_id >= 0, "one is the controller")
+        controller = inside(made[0]).state.controller_id
+        yield [made[controller], made[1 - controller]]
+    finally:
+        for broker in made:
+            broker.stop()
 
 
 def settings_of(ensemble: Ensemble) -> dict[str, str]:
     return {
-        "zookeeper.connect": f"{ensemble.hosts}/envelopes",
+        "zookeeper.connect": f"{ensemble.hosts}/envelopes-{uuid.uuid4().hex[:8]}",
         "listeners": "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:PLAINTEXT",
     }
