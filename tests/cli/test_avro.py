@@ -91,9 +91,9 @@ def test_what_json_lacks_is_shown_as_text(moldau: Run, topic: str, tmp_path: Pat
     ("bad", "reason"),
     [
         ("{", "not JSON"),
-        ('{"item": "tea"}', "does not fit its schema"),
-        ('{"item": "tea", "count": "three"}', "does not fit its schema"),
-        ("17", "does not fit its schema"),
+        ('{"item": "tea"}', "does not match its schema"),
+        ('{"item": "tea", "count": "three"}', "does not match its schema"),
+        ("17", "does not match its schema"),
     ],
 )
 def test_a_bad_line_is_named_with_its_reason(

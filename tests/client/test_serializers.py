@@ -93,7 +93,7 @@ def test_avro_comes_back_as_it_went() -> None:
     serializer = AvroSerializer(PERSON)
     payload = serializer.serialize("t", {"name": "Ada", "age": 36})
     assert serializer.deserialize("t", payload) == {"name": "Ada", "age": 36}
-    with pytest.raises(SerializationError, match="does not fit its schema"):
+    with pytest.raises(SerializationError, match="does not match its schema"):
         serializer.serialize("t", {"name": 5})
     with pytest.raises(ValueError, match="left over"):
         serializer.deserialize("t", payload + b"x")

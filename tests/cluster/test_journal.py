@@ -147,7 +147,7 @@ def test_an_intact_line_that_is_not_understood_is_refused() -> None:
     unknown = line(1, 1, [ClusterCreated("x")]).replace(b"ClusterCreated", b"FromTheFuture!")
     content = unknown[9:-1]
     altered = b"%08x %s\n" % (zlib.crc32(content), content)
-    with pytest.raises(DamagedJournal, match="line 1 is not understood"):
+    with pytest.raises(DamagedJournal, match="line 1 is invalid"):
         read_journal(journal(some(1)) + altered)
 
 

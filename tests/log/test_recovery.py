@@ -118,7 +118,9 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch_and_said_so(
     with caplog.at_level(logging.WARNING, "moldau.log"):
         store, log = reopen(tmp_path)
     assert log.log_end == 29
-    assert [record for record in caplog.records if "t-0: cut 40 bytes" in record.getMessage()]
+    assert [
+        record for record in caplog.records if "t-0: truncated by 40 bytes" in record.getMessage()
+    ]
     assert put(log, batch_of(producer_id=1, sequence=29)) == [29]
     assert offsets_of(log) == list(range(30))
     store.close()

@@ -40,7 +40,7 @@ def test_the_newest_version_that_both_speak_is_used() -> None:
 
 @pytest.mark.parametrize("ranges", [{}, {Api.FETCH: (0, 3)}, {Api.FETCH: (90, 99)}])
 def test_a_request_without_a_common_version_is_named(ranges: dict[Api, tuple[int, int]]) -> None:
-    with pytest.raises(UnsupportedByBroker, match="broker:1 speaks FETCH"):
+    with pytest.raises(UnsupportedByBroker, match="broker:1 supports FETCH"):
         greeted(ranges).version_of(Api.FETCH)
 
 
@@ -64,7 +64,7 @@ def test_a_refused_greeting_says_why() -> None:
 def test_an_answer_to_another_question_is_not_taken() -> None:
     dialogue = greeted({Api.METADATA: (0, 9)})
     asked, _ = dialogue.ask(Api.METADATA, {"topics": None})
-    with pytest.raises(MalformedAnswer, match="answered question"):
+    with pytest.raises(MalformedAnswer, match="answered request"):
         dialogue.answer(asked, memoryview(b"\0\0\0\x63\0"))
 
 

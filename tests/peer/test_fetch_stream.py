@@ -124,7 +124,7 @@ def test_records_that_reach_beyond_the_answer_are_malformed() -> None:
         whole = framed(correlation_id, full())
         return (len(whole) - 4 - 1000).to_bytes(4, "big") + whole[4:-1000]
 
-    with answered(answer) as connection, pytest.raises(MalformedAnswer, match="reach beyond it"):
+    with answered(answer) as connection, pytest.raises(MalformedAnswer, match="extend beyond it"):
         connection.receive_fetch(connection.send_fetch(QUESTION))
 
 

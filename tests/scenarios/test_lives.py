@@ -101,11 +101,11 @@ def test_starts_that_end_after_the_arrival_cost_nothing(
             async def fail(peers: object, brokers: Iterable[int]) -> set[int]:
                 # Killed here: the marker is gone by now.
                 assert await story.is_believed(stops=False)
-                raise StoreError("the connection does not last")
+                raise StoreError("the connection keeps breaking")
 
             for _ in range(3):
                 monkeypatch.setattr(membership, "dead_among", fail)
-                with pytest.raises(StoreError, match="does not last"):
+                with pytest.raises(StoreError, match="keeps breaking"):
                     await story.broker().start()
                 monkeypatch.undo()
                 assert await story.is_believed(stops=stops)

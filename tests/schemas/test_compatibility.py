@@ -68,7 +68,7 @@ REFUSED = [
     ("float", "double", "double cannot be read as float"),
     ("int", "string", "string cannot be read as int"),
     ("int", ["null", "int"], "null cannot be read as int"),
-    (["null", "string"], "int", "int is none of the union's types (null, string)"),
+    (["null", "string"], "int", "int is not one of the union's types (null, string)"),
     ({"type": "map", "values": "int"}, {"type": "array", "items": "int"}, "array cannot be read"),
     (enum("A"), enum("A", "B"), "enum E has no symbol B and no default"),
     (fixed(4), fixed(5), "5 bytes (F) cannot be read as 4"),
@@ -190,11 +190,11 @@ V3 = record(field("a", "int"), field("b", "int"))
     [
         (Mode.NONE, None),
         (Mode.BACKWARD, None),
-        (Mode.BACKWARD_TRANSITIVE, "it cannot read what version 1 has written: field b"),
+        (Mode.BACKWARD_TRANSITIVE, "it cannot read what version 1 wrote: field b"),
         (Mode.FORWARD, None),
         (Mode.FORWARD_TRANSITIVE, None),
         (Mode.FULL, None),
-        (Mode.FULL_TRANSITIVE, "it cannot read what version 1 has written: field b"),
+        (Mode.FULL_TRANSITIVE, "it cannot read what version 1 wrote: field b"),
     ],
 )
 def test_a_mode_looks_at_the_versions_and_directions_it_names(mode: Mode, reason: str) -> None:

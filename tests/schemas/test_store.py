@@ -183,7 +183,7 @@ def test_a_header_is_a_zero_and_four_bytes_or_an_error(payload: bytes) -> None:
     if len(payload) >= 5 and payload[0] == 0:
         assert pack_header(unpack_header(payload)) == payload[:5]
     else:
-        with pytest.raises(ValueError, match="header"):
+        with pytest.raises(ValueError, match="schema id"):
             unpack_header(payload)
 
 

@@ -46,9 +46,9 @@ def test_brokers_come_and_go_and_nothing_is_left(tmp_path: Path) -> None:
         cluster.kill(0)
         assert cluster.running == [1]
         assert cluster.controller() == 1
-        with pytest.raises(RuntimeError, match="broker 0 does not run"):
+        with pytest.raises(RuntimeError, match="broker 0 is not running"):
             cluster.pid(0)
-        with pytest.raises(RuntimeError, match="broker 1 runs"):
+        with pytest.raises(RuntimeError, match="broker 1 is running"):
             cluster.wipe(1)
         cluster.start(0)
         assert cluster.address(0) == address

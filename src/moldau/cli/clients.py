@@ -173,7 +173,7 @@ def failure_of(error: KafkaError, topic: str = "") -> Failure:
             "see `moldau topics list`, or make it with `moldau topics create`",
         )
     if code == KafkaError.TOPIC_ALREADY_EXISTS:
-        return Failure(f"topic {topic} exists already", "add --if-not-exists if that is fine")
+        return Failure(f"topic {topic} already exists", "add --if-not-exists if that is fine")
     if code in (
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,

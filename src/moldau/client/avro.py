@@ -54,7 +54,7 @@ def encode_avro(schema: Any, value: Any, topic: str, prefix: bytes = b"") -> byt
         fastavro.schemaless_writer(out, schema, value)
     except Exception as problem:
         raise SerializationError(
-            f"a value for {topic} does not fit its schema: {problem}"
+            f"a value for {topic} does not match its schema: {problem}"
         ) from None
     return out.getvalue()
 

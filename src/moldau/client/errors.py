@@ -82,7 +82,7 @@ class DecodeError(ClientError):
         value: bytes | None,
     ) -> None:
         super().__init__(
-            f"the {field} of {topic} [{partition}] at offset {offset} is undecodable: {reason}"
+            f"the {field} of {topic} [{partition}] at offset {offset} cannot be decoded: {reason}"
         )
         self.reason = reason
         self.field = field

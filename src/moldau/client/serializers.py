@@ -80,7 +80,9 @@ class JsonSerializer:
             # Checked as a reader will see it: a tuple is an array there, a dataclass an object.
             problem_found = self._problem(json.loads(encoded))
             if problem_found is not None:
-                raise SerializationError(f"a value for {topic} breaks its schema: {problem_found}")
+                raise SerializationError(
+                    f"a value for {topic} does not match its schema: {problem_found}"
+                )
         return encoded
 
     def deserialize(self, topic: str, payload: bytes) -> Any:
@@ -88,7 +90,7 @@ class JsonSerializer:
         if self._problem is not None:
             problem = self._problem(value)
             if problem is not None:
-                raise ValueError(f"it breaks the schema: {problem}")
+                raise ValueError(f"it does not match the schema: {problem}")
         return value
 
 
@@ -98,7 +100,7 @@ def _schema_check(schema: Mapping[str, Any]) -> Callable[[Any], str | None]:
         from jsonschema.validators import validator_for
     except ImportError:
         raise ImportError(
-            "a JSON schema is checked by the package jsonschema: pip install moldau[jsonschema]"
+            "checking a JSON schema needs the package jsonschema: pip install moldau[jsonschema]"
         ) from None
     kind = validator_for(schema)
     try:
@@ -123,7 +125,7 @@ def serialize_with(serializer: Any) -> Serialize | None:
     if method is not None:
         return method  # type: ignore[no-any-return]
     if not callable(serializer):
-        raise TypeError(f"{serializer!r} is no serializer: it has no `serialize(topic, value)`")
+        raise TypeError(f"{serializer!r} is not a serializer: it has no `serialize(topic, value)`")
     return lambda topic, value: serializer(value)
 
 
@@ -135,5 +137,7 @@ def deserialize_with(deserializer: Any) -> Deserialize | None:
     if method is not None:
         return method  # type: ignore[no-any-return]
     if not callable(deserializer):
-        raise TypeError(f"{deserializer!r} is no deserializer: no `deserialize(topic, payload)`")
+        raise TypeError(
+            f"{deserializer!r} is not a deserializer: it has no `deserialize(topic, payload)`"
+        )
     return lambda topic, payload: deserializer(payload)

@@ -275,7 +275,7 @@ class Controller:
                 await asyncio.sleep(0)
                 continue
             except StoreError as problem:
-                logger.warning("leaderships could not be handed over: %s", problem)
+                logger.warning("could not hand over partitions: %s", problem)
             if not _has_heirs(state, broker):
                 return
             await asyncio.sleep(HAND_OVER_PAUSE_S)
@@ -334,7 +334,7 @@ class Controller:
             return outcome
         raise ClusterError(
             Error.REQUEST_TIMED_OUT,
-            "Others changed the same partitions again and again; please try again.",
+            "Other requests kept changing the same partitions. Try again.",
         )
 
     def _names(self, topics: Iterable[str | UUID]) -> Iterator[str]:
@@ -363,4 +363,4 @@ def _not_controller() -> ClusterError:
 
 
 def _gone() -> ClusterError:
-    return ClusterError(Error.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted meanwhile.")
+    return ClusterError(Error.UNKNOWN_TOPIC_OR_PARTITION, "The topic was deleted in the meantime.")

@@ -188,7 +188,7 @@ class EmbeddedStore:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._thread, self._append, data)
         except Exception as error:
-            logger.error("%d metadata changes were not written: %s", len(commits), error)
+            logger.error("%d metadata changes could not be written: %s", len(commits), error)
             failure = error if isinstance(error, StoreError) else StoreError(str(error))
             for commit in commits:
                 commit.done.set_exception(failure)
@@ -216,7 +216,7 @@ class EmbeddedStore:
             os.fsync(self._fd)
         except OSError as error:
             # The kernel may have dropped the pages: what the file holds is unknown for good.
-            self._break(f"the disk failed to keep {self.path} ({error.strerror})")
+            self._break(f"the disk failed to store {self.path} ({error.strerror})")
             raise StoreError(f"cannot flush {self.path}: {error.strerror}") from error
         self._length += len(data)
 
@@ -224,10 +224,10 @@ class EmbeddedStore:
         try:
             os.ftruncate(self._fd, self._length)
         except OSError:
-            self._break(f"{self.path} ends in a half-written change ({cause.strerror})")
+            self._break(f"{self.path} ends in an incomplete change ({cause.strerror})")
 
     def _break(self, what: str) -> None:
-        self._broken = f"{what}; mend the disk and restart the broker"
+        self._broken = f"{what}; repair the disk and restart the broker"
 
     def _publish(self, changes: Sequence[AnyChange]) -> None:
         for change in changes:
@@ -251,14 +251,14 @@ class EmbeddedStore:
             self._replay(journal)
         except (DamagedJournal, ValueError) as error:
             raise StoreError(
-                f"{self.path} is damaged: {error}. Restore it from a copy; without it the topics"
-                " in this folder are unknown"
+                f"{self.path} is damaged: {error}. Restore it from a backup; without it, the "
+                "topics in this folder are unknown"
             ) from error
         self._length = journal.length
         self._next_sequence = journal.next_sequence
         if len(data) > journal.length:
             logger.warning(
-                "cut %d bytes of a change that was never acknowledged from the end of %s",
+                "removed %d bytes from the end of %s: a change that was never acknowledged",
                 len(data) - journal.length,
                 self.path,
             )
@@ -273,8 +273,8 @@ class EmbeddedStore:
             for change in changes:
                 if isinstance(change, ClusterCreated) and change.broker != self._broker.id:
                     raise StoreError(
-                        f"{self.path.parent} belongs to broker {change.broker}; start this one"
-                        f" with --id {change.broker} or in a folder of its own"
+                        f"{self.path.parent} belongs to broker {change.broker}; start this one "
+                        f"with --id {change.broker}, or give it its own --data-dir"
                     )
                 self._state.apply(change)
 

@@ -60,7 +60,7 @@ def encode_line(sequence: int, write: int, changes: bytes) -> bytes:
 def read_journal(data: bytes) -> Journal:
     """The journal that `data` begins with, up to its torn end; DamagedJournal if it is damaged."""
     if not data.startswith(HEADING):
-        raise DamagedJournal("it does not begin as a metadata file of this format does")
+        raise DamagedJournal("it does not start like a metadata file of this format")
     batches: list[list[AnyChange]] = []
     length = len(HEADING)
     expected: int | None = None
@@ -71,7 +71,7 @@ def read_journal(data: bytes) -> Journal:
         try:
             batches.append(_decoder.decode(line.changes))
         except msgspec.DecodeError as error:
-            raise DamagedJournal(f"line {line.sequence} is not understood: {error}") from error
+            raise DamagedJournal(f"line {line.sequence} is invalid: {error}") from error
         expected = line.sequence + 1
         length = end + 1
     if expected is None:

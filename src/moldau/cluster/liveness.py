@@ -83,7 +83,7 @@ class Liveness:
                     self._tell_of_firewall(broker)
             except PeerError as problem:
                 # Unreachable or out of time: not a proof of anything.
-                logger.debug("broker %d cannot be connected to: %s", broker.id, problem)
+                logger.debug("cannot connect to broker %d: %s", broker.id, problem)
             else:
                 self._reported.discard(broker.id)
                 reports, is_alive, is_told = 0, False, False
@@ -95,7 +95,7 @@ class Liveness:
             await self._report(broker)
         except Exception as problem:
             logger.warning(
-                "broker %d is dead, which could not be made known: %s", broker.id, problem
+                "broker %d is dead, but that could not be published: %s", broker.id, problem
             )
             return False
         self._reported.add(broker.id)
@@ -104,8 +104,9 @@ class Liveness:
     @staticmethod
     def _tell_of_firewall(broker: BrokerInfo) -> None:
         logger.warning(
-            "broker %d at %s:%d refuses connections from here, but lives: is there a firewall in"
-            " between? Until it is reached, only the end of its session counts as its death",
+            "broker %d at %s:%d refuses connections from here, but is alive: is there a "
+            "firewall in between? Until it can be reached, it counts as dead only when "
+            "its session ends",
             broker.id, broker.host, broker.port,
         )  # fmt: skip
 

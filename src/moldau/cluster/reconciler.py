@@ -154,7 +154,7 @@ class Reconciler:
             return
         if self.is_held:
             logger.warning(
-                "broker %d at %s:%d is dead: nobody listens there any more",
+                "broker %d at %s:%d is dead: nothing listens there any more",
                 broker.id, broker.host, broker.port,
             )  # fmt: skip
             await self._store.expel(broker)
@@ -186,15 +186,15 @@ class Reconciler:
                 if self._preferred_due:
                     await self._prefer()
             except NotController:
-                logger.info("broker %d is the controller no more", self._broker)
+                logger.info("broker %d is no longer the controller", self._broker)
                 self._forget()
             except StoreError as problem:
-                logger.warning("the controller could not keep its decisions: %s", problem)
+                logger.warning("the controller could not store its decisions: %s", problem)
                 self._look_again()
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
             except Exception:
                 # Whatever it was, a cluster without elections would be worse.
-                logger.exception("the controller failed, and tries again")
+                logger.exception("the controller failed; trying again")
                 self._look_again()
                 await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
 
@@ -284,7 +284,7 @@ class Reconciler:
             except Conflict:
                 # Whatever is still to be moved is found the next time.
                 return
-            logger.info("leadership of %d partitions went back to their preferred replicas", count)
+            logger.info("leadership of %d partitions returned to their preferred replicas", count)
 
 
 def _tell(changes: Iterable[PartitionsChanged], before: dict[str, Topic]) -> None:
@@ -300,9 +300,9 @@ def _tell(changes: Iterable[PartitionsChanged], before: dict[str, Topic]) -> Non
         logger.info("%d partitions have a new leader", led)
     if offline:
         logger.error(
-            "%d partitions are offline: no replica that surely has everything is alive; start the"
-            " brokers that hold them, or allow unclean.leader.election.enable and lose what they"
-            " had",
+            "%d partitions are offline: no living replica certainly has everything. "
+            "Start the brokers that hold them, or set "
+            "unclean.leader.election.enable=true and lose records",
             offline,
         )
     if arrived:

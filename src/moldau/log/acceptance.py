@@ -42,7 +42,7 @@ def refusal(batch: memoryview, max_bytes: int) -> BatchError:
         return CorruptBatch(f"a batch of {header.size} bytes is too small for its header")
     if header.size != size:
         return NotOneBatch(
-            f"exactly one batch is expected: it says {header.size} bytes, here are {size}"
+            f"expected exactly one batch: its header says {header.size} bytes, but there are {size}"
         )
     if header.magic in _OLD_MAGICS:
         return NotOneBatch(f"magic {header.magic} is not supported, only {MAGIC}")
@@ -54,7 +54,7 @@ def refusal(batch: memoryview, max_bytes: int) -> BatchError:
         return CorruptBatch("the CRC does not match")
     if header.count < 1 or header.last_offset_delta != header.count - 1:
         return InvalidRecord(f"{header.count} records over {header.last_offset_delta + 1} offsets")
-    return InvalidRecord(f"{header.count} records cannot lie in {size - HEADER_SIZE} bytes")
+    return InvalidRecord(f"{header.count} records do not fit in {size - HEADER_SIZE} bytes")
 
 
 def check_attributes(
@@ -69,7 +69,7 @@ def check_attributes(
     if attributes & CODEC_MASK > _MAX_CODEC:
         raise InvalidRecord(f"unknown compression codec {attributes & CODEC_MASK}")
     if attributes & APPEND_TIME_BIT and not append_time:
-        raise InvalidTimestamp(NO_TIMESTAMP, "claims to be the append time, which brokers set")
+        raise InvalidTimestamp(NO_TIMESTAMP, "claims to be the append time, which only brokers set")
     if from_client:
         if base_offset:
             raise InvalidRecord(f"the base offset of a new batch is {base_offset}, not 0")
@@ -83,7 +83,7 @@ def check_timestamps(base_timestamp: int, max_timestamp: int, earliest: int, lat
     """InvalidTimestamp unless both are unset or within [earliest, latest]."""
     for timestamp in (base_timestamp, max_timestamp):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            raise InvalidTimestamp(timestamp, f"is outside of [{earliest}, {latest}]")
+            raise InvalidTimestamp(timestamp, f"is outside [{earliest}, {latest}]")
 
 
 def set_append_time(batch: memoryview | bytearray, now_ms: int) -> None:

@@ -113,7 +113,7 @@ class InvalidTransactionState(LogError):
     """A plain write by a producer whose transaction is open."""
 
     def __init__(self, producer_id: int) -> None:
-        super().__init__(f"producer {producer_id} has an open transaction and wrote outside of it")
+        super().__init__(f"producer {producer_id} has an open transaction and wrote outside it")
         self.producer_id = producer_id
 
 
@@ -133,5 +133,7 @@ class FolderInUse(LogError):
     """Another process has the data folder open."""
 
     def __init__(self, folder: str) -> None:
-        super().__init__(f"{folder} is in use by another broker; give each its own --data-dir")
+        super().__init__(
+            f"{folder} is in use by another broker; give each broker its own --data-dir"
+        )
         self.folder = folder

@@ -88,7 +88,7 @@ def log_folders(folder: str) -> list[str]:
     except OSError as error:
         raise StorageError.of(folder, error) from error
     if not found and "partition.metadata" not in names:
-        raise StorageError(folder, "there is no log in it, nor in its folders")
+        raise StorageError(folder, "it contains no log, and neither do its subfolders")
     return found or [folder]
 
 
@@ -120,7 +120,7 @@ def _check_segment(path: str, least: int) -> SegmentReport:
     base = int(os.path.basename(path)[:20])
     report = SegmentReport(path, base)
     if base < least:
-        reason = f"the segment begins at {base}, the one before ends at {least}"
+        reason = f"the segment starts at offset {base}, but the previous one ends at {least}"
         report.damage.append(Damage(path, 0, reason))
     least = max(least, base)
     # Read before the batches: an index never knows more than the log beside it.
@@ -137,7 +137,7 @@ def _check_segment(path: str, least: int) -> SegmentReport:
             report.damage.append(Damage(path, position, reason))
         elif header.last_offset - base > MAX_RELATIVE_OFFSET:
             # The offset is not covered by the checksum, so it is not to be believed for the rest.
-            reason = f"offset {header.last_offset} is too far for its segment"
+            reason = f"offset {header.last_offset} is too large for its segment"
             report.damage.append(Damage(path, position, reason))
             break
         least = max(least, header.last_offset + 1)

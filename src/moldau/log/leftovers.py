@@ -48,7 +48,7 @@ def tidy(folder: str, names: list[str]) -> list[str]:
             os.unlink(f"{folder}/{name}")
     for name in swaps:
         os.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP_SUFFIX)}")
-    logger.warning("%s: dealt with %d files of an interrupted change", folder, len(odd))
+    logger.warning("%s: removed or completed %d files of an interrupted change", folder, len(odd))
     return os.listdir(folder)
 
 

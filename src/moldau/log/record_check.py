@@ -128,7 +128,7 @@ class RecordCheck:
                 break
             yield False
         if without:
-            reason = "a compacted topic takes no record without a key"
+            reason = "a compacted topic does not accept records without a key"
             raise InvalidRecords(
                 f"{reason}: {len(without)} of {total} have none",
                 [(index, reason) for index in without[:_MOST_NAMED]],

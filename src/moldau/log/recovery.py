@@ -84,7 +84,7 @@ def load_log(
     topic_id = read_topic_id(f"{folder}/{PARTITION_METADATA}")
     is_clean = left_clean is not None and left_clean(topic_id, partition, segments.size)
     if not is_clean and left_clean is not None:
-        logger.warning("%s has changed since the broker stopped: all of it is checked", folder)
+        logger.warning("%s has changed since the broker stopped; checking all of it", folder)
         recovery_point = None
     take_up = partial(Log, topic, partition, topic_id, config, segments, snapshots)
     epochs = LeaderEpochs()
@@ -260,13 +260,13 @@ def _recover(
             recovered.cut_bytes += cut
             recovered.cut_logs += 1
             logger.warning(
-                "%s: cut %d bytes, the log ends at offset %d: %s at position %d: %s",
+                "%s: truncated by %d bytes, the log now ends at offset %d: %s at position %d: %s",
                 name, cut, end, path, position, error,
             )  # fmt: skip
             break
     if end < recovery_point and log_start < recovery_point:
         logger.error(
-            "%s ends at offset %d, though it was flushed up to %d", name, end, recovery_point
+            "%s ends at offset %d, although it was flushed up to %d", name, end, recovery_point
         )  # fmt: skip
     return end
 
@@ -275,7 +275,7 @@ def _check_offsets(header: BatchHeader, least: int, most: int, position: int) ->
     if header.base_offset < least:
         raise CorruptBatch(f"offset {header.base_offset} comes after {least - 1}", position)
     if header.last_offset > most:
-        raise CorruptBatch(f"offset {header.last_offset} is too far for its segment", position)
+        raise CorruptBatch(f"offset {header.last_offset} is too large for its segment", position)
 
 
 def _cut(segments: Segments, segment: Segment, position: int, end: int) -> int:

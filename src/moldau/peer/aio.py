@@ -122,7 +122,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if left_s > 0:
             self._silence = loop.call_later(left_s, self.limit_silence, limit_s)
         else:
-            self._fail(f"no answer in {limit:g} s")
+            self._fail(f"no response within {limit:g} s")
 
     def speaks(self, api: Api) -> bool:
         """Whether the broker has announced an API in a version that we know."""
@@ -191,7 +191,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 return
             (self._frame_size,) = INT32.unpack(self._size)
             if not 4 <= self._frame_size <= LARGEST_FRAME or not self._waiting:
-                self._fail(f"an answer of {self._frame_size} bytes to no question of ours")
+                self._fail(f"an answer of {self._frame_size} bytes to a request that was not sent")
                 return
             self._frame, self._filled = self._buffer(), 0
             if self._frame_size >= _WORTH_WAITING:

@@ -67,7 +67,7 @@ class Dialogue:
             self._greeting_version = 0
             return False
         if code != Error.NONE:
-            raise Refused(code, f"{self.address} refused the greeting")
+            raise Refused(code, f"{self.address} refused ApiVersions")
         response = self._decoded(Api.API_VERSIONS, asked.version, body)
         self._versions = {
             int(entry.api_key): (int(entry.min_version), int(entry.max_version))
@@ -128,7 +128,7 @@ class Dialogue:
         try:
             return fetch_codec(asked.version).decode_response(body)
         except MalformedRequest as reason:
-            raise MalformedAnswer(self.address, f"not an answer to Fetch: {reason}") from None
+            raise MalformedAnswer(self.address, f"not a Fetch response: {reason}") from None
 
     def fetch_begun(self, asked: Asked, start: memoryview, size: int) -> FetchBeginning | None:
         """What the first bytes of an answer of `size` say, with positions in it; None: too few."""
@@ -138,11 +138,11 @@ class Dialogue:
             begun = fetch_codec(asked.version).decode_beginning(body)
             end = before + begun.records_at + begun.records_size
             if end > size:
-                raise MalformedRequest(f"{begun.records_size} bytes of records reach beyond it")
+                raise MalformedRequest(f"{begun.records_size} bytes of records extend beyond it")
         except MalformedRequest as reason:
             if len(start) < size:
                 return None
-            raise MalformedAnswer(self.address, f"not an answer to Fetch: {reason}") from None
+            raise MalformedAnswer(self.address, f"not a Fetch response: {reason}") from None
         return begun._replace(records_at=before + begun.records_at)
 
     def _framed(self, api: int, version: int, body: bytes) -> tuple[Asked, bytes]:
@@ -157,10 +157,10 @@ class Dialogue:
             if asked.api != Api.API_VERSIONS and is_flexible(asked.api, asked.version):
                 position = skip_tags(frame, position)
         except (error, IndexError, MalformedRequest):
-            reason = f"{len(frame)} bytes are no answer"
+            reason = f"{len(frame)} bytes are not a response"
             raise MalformedAnswer(self.address, reason) from None
         if correlation_id != asked.correlation_id:
-            reason = f"it answered question {correlation_id} instead of {asked.correlation_id}"
+            reason = f"it answered request {correlation_id} instead of {asked.correlation_id}"
             raise MalformedAnswer(self.address, reason)
         return frame[position:]
 

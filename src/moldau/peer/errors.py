@@ -74,7 +74,7 @@ class UnsupportedByBroker(PeerError):
     """The broker speaks no version of a request that we speak."""
 
     def __init__(self, address: str, api: str, ours: str, theirs: str) -> None:
-        super().__init__(f"{address} speaks {api} {theirs}, but {ours} is needed")
+        super().__init__(f"{address} supports {api} {theirs}, but {ours} is needed")
 
 
 class Refused(PeerError):

@@ -96,7 +96,7 @@ class Lane:
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
         if self._connection is not None:
-            self._connection.close("the broker has registered anew")
+            self._connection.close("the broker has registered again")
 
     async def _connect(self) -> AsyncConnection:
         await self._back_off()
@@ -116,7 +116,7 @@ class Lane:
         self._failures = 0
         if peers.locate(self.broker) not in (address, None):
             connection.close()
-            raise ConnectionLost(connection.address, "the broker has registered anew")
+            raise ConnectionLost(connection.address, "the broker has registered again")
         if self._patience_s is not None:
             connection.limit_silence(self._patience_s)
         self._connection = connection

@@ -94,8 +94,10 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     for address in filter(None, (part.strip() for part in text.split(","))):
         host, separator, port = address.rpartition(":")
         if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"{address!r} is not an address like host:9092")
+            raise ValueError(
+                f"{address!r} is not an address; expected HOST:PORT, for example 127.0.0.1:9092"
+            )
         found.append((host.strip("[]"), int(port)))
     if not found:
-        raise ValueError("no address is given, like host:9092")
+        raise ValueError("no address is given; expected HOST:PORT, for example 127.0.0.1:9092")
     return found

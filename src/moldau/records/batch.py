@@ -168,9 +168,9 @@ def check_batch(
     count = header.count
     span = header.last_offset_delta + 1
     if span < 1 or (count != span if from_producer else not 0 <= count <= span):
-        raise InvalidRecord(f"{count} records over {span} offsets", position)
+        raise InvalidRecord(f"{count} records for {span} offsets", position)
     if not header.codec and count * SMALLEST_RECORD > size - HEADER_SIZE:
-        raise InvalidRecord(f"{count} records cannot lie in {size - HEADER_SIZE} bytes", position)
+        raise InvalidRecord(f"{count} records do not fit in {size - HEADER_SIZE} bytes", position)
     return header
 
 

@@ -120,7 +120,7 @@ def _decode(body: Any, header: BatchHeader) -> Iterator[Record]:
             content, position = _sized(body, position, stop)
             headers.append((str(name, "utf-8"), content))
         if position != stop:
-            raise InvalidRecord(f"a record ends {stop - position} bytes from where it says")
+            raise InvalidRecord(f"a record ends {stop - position} bytes from where it should end")
         yield Record(
             base_offset + offset_delta,
             base_timestamp + timestamp_delta if append_time is None else append_time,

@@ -73,7 +73,7 @@ class _Resolution:
             if _kind(self._resolve(branch, self._reader_names)) == _kind(writer):
                 return problem
         names = ", ".join(_name(branch) for branch in reader)
-        return _at(path, f"{_name(writer)} is none of the union's types ({names or 'none'})")
+        return _at(path, f"{_name(writer)} is not one of the union's types ({names or 'none'})")
 
     def _compare_same_kind(self, kind: str, reader: Any, writer: Any, path: str) -> str | None:
         if kind in _NAMED:

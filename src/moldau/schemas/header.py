@@ -15,8 +15,8 @@ def pack_header(schema_id: int) -> bytes:
 def unpack_header(payload: bytes) -> int:
     """The schema's id; ValueError if the payload does not begin with a header."""
     if len(payload) < HEADER_SIZE:
-        raise ValueError(f"{len(payload)} bytes are too few for a schema's header")
+        raise ValueError(f"{len(payload)} bytes are too few for a schema id")
     magic, schema_id = _HEADER.unpack_from(payload)
     if magic != 0:
-        raise ValueError(f"a schema's header begins with 0, this with {payload[0]}")
+        raise ValueError(f"a value with a schema id begins with 0, but this one with {payload[0]}")
     return int(schema_id)

@@ -47,7 +47,7 @@ class Mode(StrEnum):
             if self.reads_old:
                 problem = reading_problem(new, old)
                 if problem is not None:
-                    return f"it cannot read what version {version} has written: {problem}"
+                    return f"it cannot read what version {version} wrote: {problem}"
             if self.is_read_by_old:
                 problem = reading_problem(old, new)
                 if problem is not None:

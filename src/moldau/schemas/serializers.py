@@ -44,7 +44,7 @@ class RegisteredAvroSerializer:
 
     def _header_for(self, topic: str) -> bytes:
         if self._given is None:
-            raise ValueError("to write Avro, a serializer needs a schema")
+            raise ValueError("a serializer needs a schema to write Avro")
         subject = self._subject or topic + self._suffix
         if self._register:
             found = self._store.register(subject, self._given)

@@ -62,7 +62,10 @@ class SchemaStore:
                 if reason is not None:
                     raise IncompatibleSchema(subject, self._state.mode(subject), reason)
                 self._try_to_register(subject, text)
-        raise SchemaError(f"{subject}: {TRIES} times somebody else was faster")
+        raise SchemaError(
+            f"could not register a schema under {subject}: {TRIES} attempts "
+            "lost a race with other writers"
+        )
 
     def _try_to_register(self, subject: str, text: str) -> None:
         version, schema_id = self._state.next_version(subject), self._state.id_for(text)

@@ -92,7 +92,7 @@ class Broker:
     def start(self) -> None:
         """Start, and return when the broker answers clients."""
         if self._thread is not None:
-            raise RuntimeError("the broker is running already")
+            raise RuntimeError("the broker is already running")
         settings = self._settings()
         ready = threading.Event()
         self._problem = None

@@ -41,9 +41,9 @@ class Cluster:
             cluster.kill(cluster.leader_of("orders", 0))
 
     Brokers are numbered from 0 and keep their ports and data over restarts. `ensemble` is how many
-    ZooKeeper servers to start, or an Ensemble that runs already, where the cluster takes a place of
-    its own. Settings are those of a broker, with underscores for dots as keywords or as they are in
-    a mapping; by default failures are noticed within two seconds.
+    ZooKeeper servers to start, or an Ensemble that is already running, where the cluster takes a
+    place of its own. Settings are those of a broker, with underscores for dots as keywords or as
+    they are in a mapping; by default failures are noticed within two seconds.
 
     `environment` is what brokers find in their environment besides what this process has, such as a
     PYTHONPATH to another version of Moldau. `environments` has it for each broker, to be changed
@@ -188,9 +188,9 @@ class Cluster:
         self._members[broker].life.thaw()
 
     def wipe(self, broker: int) -> None:
-        """Remove everything that a broker that does not run has on disk."""
+        """Remove everything that a broker that is not running has on disk."""
         if self._members[broker].process is not None:
-            raise RuntimeError(f"broker {broker} runs; stop or kill it first")
+            raise RuntimeError(f"broker {broker} is running; stop or kill it first")
         shutil.rmtree(self._members[broker].data_dir)
 
     def add(self) -> int:
@@ -331,7 +331,7 @@ class Cluster:
     @property
     def _cables(self) -> Network:
         if self._network is None:
-            raise RuntimeError("only Cluster(can_be_cut=True) has cables to pull")
+            raise RuntimeError("only a Cluster(can_be_cut=True) can do this")
         return self._network
 
     def _add_member(self, broker: int) -> None:

@@ -45,7 +45,7 @@ class Member:
     def life(self) -> BrokerProcess:
         """Its process; RuntimeError if it has none."""
         if self.process is None:
-            raise RuntimeError(f"broker {self.broker} does not run")
+            raise RuntimeError(f"broker {self.broker} is not running")
         return self.process
 
     def launch(
@@ -53,7 +53,7 @@ class Member:
     ) -> BrokerProcess:
         """Start its process without waiting until it serves."""
         if self.process is not None and self.process.is_running:
-            raise RuntimeError(f"broker {self.broker} runs already")
+            raise RuntimeError(f"broker {self.broker} is already running")
         command = broker_command(
             self.broker,
             listen=f"{HOST}:{self.port}",

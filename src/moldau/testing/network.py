@@ -50,7 +50,7 @@ class Network:
 
     def __init__(self) -> None:
         if sys.platform != "linux":
-            raise NotImplementedError("brokers can be cut off on Linux only, which has /proc")
+            raise NotImplementedError("cutting brokers off needs Linux and its /proc")
         self._pids: dict[int, int] = {}
         self._cut: set[int] = set()
         self._cut_from_clients: set[int] = set()

@@ -96,11 +96,13 @@ def _check_tags(body: memoryview, position: int, walk: Walk, tagged: dict[int, C
         size, position = read_uvarint(body, position)
         end = position + size
         if end > len(body):
-            raise MalformedRequest("a tagged field reaches beyond the message")
+            raise MalformedRequest("a tagged field extends beyond the message")
         if tag in tagged:
             first_edit = len(walk.edits)
             if tagged[tag](body, position, walk) != end:
-                raise MalformedRequest(f"the tagged field {tag} is not of the size it claims")
+                raise MalformedRequest(
+                    f"the tagged field {tag} does not have the size that it claims"
+                )
             value = _edited(body, position, end, walk.edits[first_edit:])
             kept.append(uvarint(tag) + uvarint(len(value)) + value)
         position = end
@@ -168,7 +170,7 @@ def _check_bytes(body: memoryview, position: int, walk: Walk) -> int:
 
 def _within(body: memoryview, end: int) -> int:
     if end > len(body):
-        raise MalformedRequest("a field reaches beyond the message")
+        raise MalformedRequest("a field extends beyond the message")
     return end
 
 
@@ -185,10 +187,10 @@ def _array_check(check: Check, flexible: bool, nullable: bool) -> Check:
             raise MalformedRequest(f"an array claims {count} elements")
         if count < 0 and not nullable:
             # kio would give None, where whoever reads the message counts on an array.
-            raise MalformedRequest("an array is null that must not be")
+            raise MalformedRequest("an array that must not be null is null")
         walk.left -= max(count, 0)
         if walk.left < 0:
-            raise MalformedRequest(f"an array of {count} elements is too much")
+            raise MalformedRequest(f"an array of {count} elements is too large")
         for _ in range(count):
             position = check(body, position, walk)
         return _within(body, position)

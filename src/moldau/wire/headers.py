@@ -31,7 +31,7 @@ def read_request_header(frame: memoryview) -> tuple[int, int, int, int, int]:
         if version >= _FIRST_FLEXIBLE.get(api, _NEVER):
             body = body + 1 if frame[body] == 0 else skip_tags(frame, body)
         elif body > len(frame):
-            raise MalformedRequest("the client id reaches beyond the request")
+            raise MalformedRequest("the client id extends beyond the request")
     except (error, IndexError):
         raise MalformedRequest(f"a request of {len(frame)} bytes has no header") from None
     return api, version, correlation_id, end, body

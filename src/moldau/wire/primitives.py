@@ -73,7 +73,7 @@ def skip_tags(buffer: Buffer, position: int) -> int:
         size, position = read_uvarint(buffer, position)
         position += size
         if position > len(buffer):
-            raise MalformedRequest("a tagged field reaches beyond the request")
+            raise MalformedRequest("a tagged field extends beyond the request")
     return position
 
 
@@ -96,7 +96,7 @@ def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str |
         raise MalformedRequest(f"a string of {size} bytes (at most {LONGEST_STRING})")
     end = position + size
     if end > len(buffer):
-        raise MalformedRequest("a string reaches beyond the request")
+        raise MalformedRequest("a string extends beyond the request")
     try:
         return str(buffer[position:end], "utf-8"), end
     except UnicodeDecodeError:

@@ -146,7 +146,7 @@ class ProduceCodec:
             position += 8
             end = position + size
             if end > len(frame):
-                raise MalformedRequest("records reach beyond the request")
+                raise MalformedRequest("records extend beyond the request")
             if size < 0:
                 partitions.append((index, None))
             else:
@@ -164,7 +164,7 @@ class ProduceCodec:
             if size:
                 end = position + size - 1
                 if end > len(frame):
-                    raise MalformedRequest("records reach beyond the request")
+                    raise MalformedRequest("records extend beyond the request")
                 partitions.append((index, frame[position:end]))
                 position = end
             else:

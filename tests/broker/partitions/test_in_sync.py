@@ -225,8 +225,9 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: self.asked is not None and not self.happened)
     @rule()
     def it_happens(self) -> None:
-        """The store takes the leader's word, if nothing has changed meanwhile and whoever joins
-        is in the life that the leader knows."""
+        """The store takes the leader's word, if nothing has changed in the meantime and whoever
+        joins is in the life that the leader knows.
+        """
         assert self.asked is not None
         wanted, version, known = self.asked
         joining = set(wanted) - set(self.stored)

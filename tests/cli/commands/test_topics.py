@@ -69,7 +69,7 @@ def test_a_deleted_topic_is_gone(moldau: Run, topic: str) -> None:
 def test_creating_a_topic_twice_fails_unless_that_is_fine(moldau: Run, topic: str) -> None:
     again = moldau("topics", "create", topic)
     assert again.status == 1
-    assert f"topic {topic} exists already" in again.err
+    assert f"topic {topic} already exists" in again.err
     assert moldau("topics", "create", topic, "--if-not-exists", "--json").json == {
         "topic": topic,
         "partitions": 3,

@@ -130,7 +130,7 @@ def test_a_controller_that_makes_no_sense_is_none_until_it_is_deleted(
             await until(lambda: one.controller == 1)
             raw.set("/controller", b"me")
             await until(lambda: one.controller == -1)
-            assert "there is no controller" in caplog.text
+            assert "there will be no controller" in caplog.text
             raw.delete("/controller")
             await until(lambda: one.controller == 1)
             raw.set("/producer-ids", b"many")

@@ -249,7 +249,7 @@ def test_a_session_is_believed_in_for_as_long_as_the_ensemble_grants(
         # Two ticks are the least.
         await until(lambda: session.timeout_s == 0.4)
         assert session.lease.duration == 0.4
-        assert "lets sessions live for 0.4 s, not 0.3 s" in caplog.text
+        assert "a session timeout of 0.4 s instead of the 0.3 s" in caplog.text
         await session.close()
 
     asyncio.run(scenario())

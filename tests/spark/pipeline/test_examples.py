@@ -148,4 +148,7 @@ def test_logs_in_avro_are_kept_and_their_errors_grouped(
         headers(row)["moldau.reason"].decode()
         for row in read_by_librdkafka(broker, "logs-dead-letters")
     ]
-    assert reasons == ["no schema has the id 99", "a schema's header begins with 0, this with 112"]
+    assert reasons == [
+        "no schema has the id 99",
+        "a value with a schema id begins with 0, but this one with 112",
+    ]

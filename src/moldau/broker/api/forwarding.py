@@ -101,7 +101,7 @@ class Forwarding:
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[Outcome] | None:
         """Has the controller create these, and waits until they are known here.
 
-        What exists already is as good. None if this broker has become the controller.
+        What already exists is as good. None if this broker has become the controller.
         """
         if not topics:
             return []

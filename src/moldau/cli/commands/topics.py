@@ -84,7 +84,7 @@ def create(
         show_json({"topic": topic, "partitions": count, "created": created})
     else:
         what = f"{count} partition{'s' if count != 1 else ''}"
-        show(f"{topic}: {'created' if created else 'exists already'} with {what}", "green")
+        show(f"{topic}: {'created' if created else 'already exists'} with {what}", "green")
 
 
 @app.command("list")

@@ -197,7 +197,7 @@ class Admin(GroupAdmin):
 
 def _resource(topic: str | None, broker: int | None) -> ConfigResource:
     if (topic is None) == (broker is None):
-        raise ValueError("settings of a topic or of a broker, one of the two")
+        raise ValueError("give either a topic or a broker")
     if topic is not None:
         return ConfigResource(ResourceType.TOPIC, topic)
     return ConfigResource(ResourceType.BROKER, str(broker))

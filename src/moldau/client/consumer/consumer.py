@@ -63,7 +63,7 @@ class Consumer:
         **settings: Any,
     ) -> None:
         if start not in NAMED_OFFSETS:
-            raise ValueError(f"start is earliest or latest, not {start!r}")
+            raise ValueError(f"start must be earliest or latest, not {start!r}")
         config = librdkafka_settings(
             bootstrap,
             settings,
@@ -111,7 +111,7 @@ class Consumer:
         if pattern is not None:
             names.append(pattern if pattern.startswith("^") else f"^{pattern}")
         if not names:
-            raise ValueError("subscribe to what? Name a topic or give a pattern")
+            raise ValueError("name a topic or give a pattern to subscribe to")
         self._check_open()
         self._fetcher.on_assign, self._fetcher.on_revoke = on_assign, on_revoke
         self._fetcher.buffer.drop(None)
@@ -138,10 +138,10 @@ class Consumer:
         A stream that is not drained pauses its own partitions and no others.
         """
         if n < 1:
-            raise ValueError(f"{n} streams can carry nothing")
+            raise ValueError(f"{n} streams are too few; at least one is needed")
         self._check_open()
         if self._feeder is not None:
-            raise ClientError("this consumer has its streams already; make another consumer")
+            raise ClientError("this consumer already has its streams; create another consumer")
         self._feeder = self._fetcher.buffer = StreamFeeder(n, self._decoder)
         self.subscribe(topic)
         self._feeder.start(self._fetcher)
@@ -202,7 +202,7 @@ class Consumer:
         try:
             found = self._fetcher.handle.committed(self._chosen(partitions), REQUEST_TIMEOUT_S)
         except confluent_kafka.KafkaException as problem:
-            raise _failed("no answer about committed offsets", problem) from None
+            raise _failed("could not get the committed offsets", problem) from None
         return {(at.topic, at.partition): at.offset if at.offset >= 0 else None for at in found}
 
     def position(self) -> dict[TopicPartition, int]:
@@ -225,7 +225,7 @@ class Consumer:
         if self._feeder is not None:
             raise ClientError("a consumer with streams cannot seek; use `assign` and iterate")
         if (offset is None) == (time is None):
-            raise ValueError("seek to an offset or to a time, one of the two")
+            raise ValueError("give either an offset or a time to seek to")
         number = 0 if offset is None else offset_number(offset)
         targets = [
             Position(name, found, number)
@@ -234,9 +234,9 @@ class Consumer:
         ]
         if not targets:
             raise ClientError(
-                f"{topic} is not read here"
+                f"{topic} is not assigned to this consumer"
                 if partition is None
-                else f"{topic} [{partition}] is not read here"
+                else f"{topic} [{partition}] is not assigned to this consumer"
             )
         if time is not None:
             for target in targets:
@@ -244,7 +244,7 @@ class Consumer:
             try:
                 targets = self._fetcher.handle.offsets_for_times(targets, REQUEST_TIMEOUT_S)
             except confluent_kafka.KafkaException as problem:
-                raise _failed(f"no answer about offsets in {topic}", problem) from None
+                raise _failed(f"could not get the offsets of {topic}", problem) from None
         for target in targets:
             self._fetcher.seek(target)
 

@@ -103,7 +103,7 @@ class Fetcher:
         except confluent_kafka.KafkaException as problem:
             error = problem.args[0]
             raise ConsumeFailed(
-                f"no answer about topics: {words_of(error)}", error, None, None
+                f"could not get the list of topics: {words_of(error)}", error, None, None
             ) from None
         if new:
             self.handle.incremental_assign(new)

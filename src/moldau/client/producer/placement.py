@@ -49,7 +49,8 @@ def partition_count(handle: confluent_kafka.Producer | Closed, topic: str, timeo
             found = handle.list_topics(topic, timeout=timeout).topics[topic]
         except confluent_kafka.KafkaException as problem:
             raise ClientError(
-                f"no answer about {topic}: {words_of(problem.args[0])}", problem.args[0]
+                f"could not get the partitions of {topic}: {words_of(problem.args[0])}",
+                problem.args[0],
             ) from None
         if found.error is None and found.partitions:
             return len(found.partitions)

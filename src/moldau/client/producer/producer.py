@@ -170,7 +170,7 @@ class Producer:
         left = self._reports.handle.flush(-1 if timeout is None else timeout)
         self._reports.raise_unclaimed()
         if left:
-            raise TimeoutError(f"{left} messages are still under way after {timeout:g} s")
+            raise TimeoutError(f"{left} messages are still in flight after {timeout:g} s")
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and let go. What is not written within the timeout fails, and `close` says so."""
@@ -262,9 +262,9 @@ class Producer:
             except BufferError:
                 if time.monotonic() >= deadline:
                     raise QueueFull(
-                        f"{len(self)} messages are under way and none was written for "
-                        f"{self._max_block_s:g} s; the buffer's size is "
-                        "queue.buffering.max.messages and queue.buffering.max.kbytes"
+                        f"{len(self)} messages are in flight, and none was written for "
+                        f"{self._max_block_s:g} s; queue.buffering.max.messages and "
+                        "queue.buffering.max.kbytes set the size of the buffer"
                     ) from None
 
     def _send_set(self, topic: str, messages: MessageSet) -> SetDelivery:
@@ -356,5 +356,7 @@ def _abandon(reports: DeliveryReports) -> None:
     """The end of a producer that was never closed: what it holds is still sent."""
     left = reports.handle.flush(LAST_FLUSH_S)
     if left:
-        log.error("%d messages were not written: the producer was not closed in time", left)
+        log.error(
+            "%d messages were lost: the producer was not closed before the program ended", left
+        )
     reports.close()

@@ -14,7 +14,7 @@ def refusal(problem: Exception, topic: str, key: Any, value: Any) -> DeliveryFai
     error = problem.args[0] if isinstance(problem, confluent_kafka.KafkaException) else None
     reason = str(problem) if error is None else words_of(error)
     return DeliveryFailed(
-        f"a message was not queued for {topic}: {reason}",
+        f"a message for {topic} was not queued: {reason}",
         error,
         topic=topic,
         partition=None,

@@ -57,9 +57,9 @@ def check_brokers_have_room(
         if counts[broker] + count > max_broker_partitions:
             raise ClusterError(
                 Error.POLICY_VIOLATION,
-                f"Broker {broker} has {counts[broker]} partitions and would get {count} more, but"
-                f" max.broker.partitions is {max_broker_partitions}. Delete topics that nobody"
-                " needs, add brokers, or raise that setting.",
+                f"Broker {broker} has {counts[broker]} partitions and would get {count} more, "
+                f"but max.broker.partitions is {max_broker_partitions}. Delete unused topics, "
+                "add brokers, or raise this setting.",
             )
     counts += added
 

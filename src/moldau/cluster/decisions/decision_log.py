@@ -37,7 +37,7 @@ def _told(change: AnyChange) -> str:
         case PartitionsAdded(name, first, partitions):
             return f"topic {name} grew from {first} to {first + len(partitions)} partitions"
         case PartitionsChanged(name, partitions):
-            return f"{len(partitions)} partitions of topic {name} have other leaders or replicas"
+            return f"{len(partitions)} partitions of topic {name} have new leaders or replicas"
         case TopicConfigured(name, configs):
             return f"topic {name} now has the settings {configs}"
         case BrokerConfigured(None, configs):

@@ -88,8 +88,8 @@ class ClusterState:
             case ProducerIdsAllocated(next_id):
                 if next_id < self.next_producer_id:
                     raise ImpossibleChange(
-                        f"producer ids below {self.next_producer_id} are gone,"
-                        f" {next_id} cannot be next"
+                        f"producer ids below {self.next_producer_id} are already taken; the next "
+                        f"cannot be {next_id}"
                     )
                 self.next_producer_id = next_id
             case LeadersRestarted(broker):
@@ -135,7 +135,7 @@ class ClusterState:
 
     def _create(self, topic: Topic) -> None:
         if topic.name in self.topics or topic.id in self.topics_by_id:
-            raise ImpossibleChange(f"topic '{topic.name}' exists already")
+            raise ImpossibleChange(f"topic '{topic.name}' already exists")
         self._put(topic)
         self._count(topic.partitions, 1)
         self._names_by_collision_key[collision_key(topic.name)] = topic.name

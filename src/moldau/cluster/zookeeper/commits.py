@@ -27,7 +27,7 @@ from moldau.cluster.zookeeper.znodes import Notice, Paths, encode_notice
 logger = logging.getLogger("moldau.cluster.zookeeper")
 
 _ATTEMPTS = 5
-_UNKNOWN = "whether a commit took place is not known: ZooKeeper is out of reach"
+_UNKNOWN = "ZooKeeper is out of reach: we cannot know whether a commit took place"
 
 
 class Displaced(Conflict):
@@ -49,7 +49,7 @@ class Commits:
         registrations = self._tree.registrations
         joining = sorted(draft.joining())
         if not all(broker in registrations for broker in joining):
-            raise Conflict(f"of the brokers {joining} not all are registered")
+            raise Conflict(f"not all of the brokers {joining} are registered")
         return [Check(self._paths.folder(broker), registrations[broker]) for broker in joining]
 
     async def write(self, draft: Draft, guards: Sequence[Check]) -> None:
@@ -97,7 +97,7 @@ class Commits:
                     raise Unanswered(_UNKNOWN) from error
                 raise
             except Unanswered as error:
-                logger.info("%s; finding out whether it happened", error)
+                logger.info("%s; checking whether the commit took place", error)
                 was_unanswered = True
                 if await self._happened(mark, session_id):
                     return
@@ -110,7 +110,7 @@ class Commits:
             else:
                 self._take(batch, results[len(guards) :])
                 return
-        raise StoreError(f"the connection to ZooKeeper broke {_ATTEMPTS} times over one commit")
+        raise StoreError(f"the connection to ZooKeeper broke {_ATTEMPTS} times during one commit")
 
     def _take(self, batch: list[tuple[Write, list[Operation]]], results: list[Any]) -> None:
         """It happened: so it is part of the state at once, and its notice brings no news."""
@@ -149,7 +149,7 @@ class Commits:
             except Unreachable as error:
                 raise Unanswered(_UNKNOWN) from error
             if happened is None or (not happened and self._session.id != session_id):
-                raise Conflict("the connection to ZooKeeper broke; the state was read anew")
+                raise Conflict("the connection to ZooKeeper broke; the state was read again")
             return happened
         raise Unanswered(_UNKNOWN)
 
@@ -164,7 +164,7 @@ class Commits:
                 return
             except Unanswered as error:
                 logger.info("%s; reading again", error)
-        raise Unreachable(f"the connection to ZooKeeper broke {_ATTEMPTS} times over one commit")
+        raise Unreachable(f"the connection to ZooKeeper broke {_ATTEMPTS} times during one commit")
 
     def _meaning(
         self, refusal: Refused, guards: Sequence[Check], names: list[str], known: tuple[object, ...]
@@ -174,13 +174,13 @@ class Commits:
             if guards[refusal.at].path == self._paths.controller_epoch:
                 return NotController("another broker has been elected controller")
             if guards[refusal.at].path in self._own:
-                return Displaced("another process came with this broker's id")
-            return Conflict("the broker's registration is another one by now")
+                return Displaced("another process registered with this broker's id")
+            return Conflict("the broker has registered again in the meantime")
         for name in names:
             if name in self._tree.damaged:
                 return StoreError(self._tree.damaged[name])
         if self._versions(names) == known:
-            return StoreError(f"{refusal}, though it is as it was known")
+            return StoreError(f"{refusal}, although nothing has changed")
         return Conflict(str(refusal))
 
     def _versions(self, names: list[str]) -> tuple[object, ...]:

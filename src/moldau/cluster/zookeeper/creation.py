@@ -19,15 +19,15 @@ async def create_cluster(session: Session, paths: Paths) -> None:
         # Another broker that creates the cluster at this moment begins with its format.
         if is_used and await session.exists(paths.format) is None:
             raise StoreError(
-                f"{paths.chroot or '/'} in ZooKeeper is in use by something that is not Moldau;"
-                " give the cluster a chroot of its own (HOST:PORT/CHROOT)"
+                f"{paths.chroot or '/'} in ZooKeeper is in use by something that is not "
+                "Moldau; give the cluster its own chroot (HOST:PORT/CHROOT)"
             )
         await _create(session, paths.format, FORMAT)
     version, _ = await session.get(paths.format)
     if version != FORMAT:
         raise StoreError(
-            f"{paths.format} in ZooKeeper says {version[:40]!r}, and this Moldau knows only"
-            f" {FORMAT!r}: the cluster was made by another version"
+            f"{paths.format} in ZooKeeper says {version[:40]!r}, but this Moldau knows "
+            f"only {FORMAT!r}: another version created the cluster"
         )
     for path in (
         *(paths.brokers, paths.folders, paths.topics, paths.ids, paths.configs),

@@ -79,7 +79,7 @@ class Election:
             except NoNode:
                 continue
             except DamagedNode as error:
-                logger.error("%s; there is no controller until it is deleted", error)
+                logger.error("%s; there will be no controller until it is deleted", error)
                 self.lose()
                 return NOBODY
             if stat.owner == self._session.id:
@@ -105,7 +105,7 @@ class Election:
             )
         except (NoNode, Refused, DamagedNode):
             return False
-        logger.info("took the office of controller from broker %d, which is gone", id)
+        logger.info("took over as controller from broker %d, which is gone", id)
         return True
 
     async def _take(self) -> bool:
@@ -138,11 +138,11 @@ class Election:
         try:
             epoch, version = await self._read_epoch()
         except DamagedNode as error:
-            logger.error("%s; there is no controller until it is mended", error)
+            logger.error("%s; there will be no controller until it is repaired", error)
             return NOBODY
         if epoch != holder.epoch:
             logger.error(
-                "%s says epoch %d, and this broker was elected controller in %d",
+                "%s says epoch %d, but this broker was elected controller in epoch %d",
                 self._paths.controller_epoch,
                 epoch,
                 holder.epoch,

@@ -20,7 +20,7 @@ class Fence:
     def close(self, reason: str) -> None:
         if not self.is_closed:
             self.is_closed = True
-            logger.warning("broker %d leads no more: %s", self._broker_id, reason)
+            logger.warning("broker %d no longer leads: %s", self._broker_id, reason)
             self._tell()
 
     def open(self) -> None:
@@ -35,5 +35,5 @@ class Fence:
                 listener(self.is_closed)
             except Exception:
                 logger.exception(
-                    "a listener failed on a fence that %s", "closed" if self.is_closed else "opened"
+                    "a listener failed when a fence %s", "closed" if self.is_closed else "opened"
                 )

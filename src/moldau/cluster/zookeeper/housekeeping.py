@@ -67,5 +67,5 @@ class Housekeeping:
                 await trim_deleted(self._session, self._paths, guards)
         except Refused as refusal:
             # Somebody else did, or does from now on; what is left is seen with the next notice.
-            logger.info("nothing was trimmed: %s", refusal)
+            logger.info("could not trim the list of changes: %s", refusal)
             self._tree.notices = []

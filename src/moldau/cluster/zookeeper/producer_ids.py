@@ -26,7 +26,7 @@ async def reserve(session: Session, path: str, count: int) -> range:
             return range(first, first + count)
         except (Refused, Unanswered) as error:
             # Somebody else took these, or perhaps we did: then nobody ever uses them.
-            logger.debug("reserving other producer ids: %s", error)
+            logger.debug("trying to reserve other producer ids: %s", error)
         except (DamagedNode, NoNode) as error:
             raise StoreError(f"could not reserve producer ids: {error}") from error
     raise StoreError(

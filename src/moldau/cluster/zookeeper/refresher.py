@@ -46,7 +46,7 @@ class Refresher:
             try:
                 await self._refresh(stale)
             except (Unanswered, Unreachable) as error:
-                logger.info("%s; catching up when it is back", error)
+                logger.info("%s; will catch up when it is back", error)
                 self.mark(*stale)
                 await asyncio.sleep(_RETRY_S)
             except Exception as error:

@@ -82,8 +82,8 @@ class Registrations:
             except Occupied as error:
                 if time.monotonic() > deadline:
                     raise StoreError(
-                        f"{error}, from another data folder, and lives. Give this broker another"
-                        " id, or stop that one"
+                        f"{error}, with another data folder, and is alive. Give this broker "
+                        "another id, or stop the other one"
                     ) from error
             await asyncio.sleep(_RETRY_S)
 
@@ -126,7 +126,9 @@ class Registrations:
                 operations.append(SetData(path, data, stat.version))
             else:
                 _check_folder(path, broker.id, broker.folder_id, held, stat.czxid)
-                logger.info("replacing the registration of an earlier life of broker %d", broker.id)
+                logger.info(
+                    "replacing the registration of an earlier process of broker %d", broker.id
+                )
                 operations += [Delete(path, stat.version), Create(path, data, ephemeral=True)]
         folder_stat = await self._session.exists(folder)
         if folder_stat is None:
@@ -176,7 +178,7 @@ def _check_folder(path: str, id: int, folder_id: str, held: bytes, epoch: int) -
     try:
         holder = decode_broker(path, id, held, epoch)
     except DamagedNode as error:
-        logger.error("%s; it is replaced", error)
+        logger.error("%s; replacing it", error)
         return
     if holder.folder_id != folder_id:
         raise Occupied(holder)

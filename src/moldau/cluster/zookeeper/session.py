@@ -116,8 +116,8 @@ class Session:
         except TimeoutError:
             await self.close()
             raise Unreachable(
-                f"no ZooKeeper server at {self.hosts} answered within {within_s:g} s; are they"
-                " running, and do most of them reach each other?"
+                f"no ZooKeeper server at {self.hosts} answered within {within_s:g} s; check "
+                "that they are running and that most of them can reach each other"
             ) from None
         self._heartbeat = asyncio.create_task(self._beat(), name="zookeeper-heartbeat")
         if not self.lease.is_over:
@@ -237,7 +237,7 @@ class Session:
             return await future
         except _BROKEN as error:
             raise Unanswered(
-                f"the connection to ZooKeeper broke ({type(error).__name__}) over {what}"
+                f"the connection to ZooKeeper broke ({type(error).__name__}) during {what}"
             ) from error
         finally:
             self._in_flight.discard(future)
@@ -305,13 +305,15 @@ class Session:
                 self._lost_at = clock.now()
                 left_s = 0.0 if self.lease.is_over else self.lease.ends_at - self._lost_at
                 logger.warning(
-                    "lost the connection to ZooKeeper at %s; connecting anew. Without it, this"
-                    " broker counts as gone in %.1f s",
+                    "lost the connection to ZooKeeper at %s; reconnecting. Without it, this "
+                    "broker counts as dead in %.1f s",
                     self.hosts,
                     max(0.0, left_s),
                 )
             if state == KazooState.LOST:
-                logger.warning("ZooKeeper ended session %#x: it has not heard of us", self.id)
+                logger.warning(
+                    "ZooKeeper ended session %#x: it had not heard from this broker", self.id
+                )
                 self.id = 0
         self._on_change()
 
@@ -320,8 +322,9 @@ class Session:
         if timeout_s == self.timeout_s or self._is_closed:
             return
         logger.warning(
-            "ZooKeeper lets sessions live for %g s, not %g s as zookeeper.session.timeout.ms has"
-            " it; see its minSessionTimeout and maxSessionTimeout",
+            "ZooKeeper granted a session timeout of %g s instead of the %g s in "
+            "zookeeper.session.timeout.ms; check its minSessionTimeout and "
+            "maxSessionTimeout",
             timeout_s, self.timeout_s,
         )  # fmt: skip
         self.timeout_s = self.lease.duration = timeout_s

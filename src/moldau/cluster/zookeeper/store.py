@@ -85,7 +85,7 @@ class ZooKeeperStore:
                 on_lease=self._lease_changed,
             )
         except ValueError as error:
-            raise StoreError(f"'{hosts}' are no ZooKeeper servers: {error}") from error
+            raise StoreError(f"'{hosts}' is not a list of ZooKeeper servers: {error}") from error
         self._refresher = Refresher(self._session, self._refresh_stale)
         mark = self._refresher.mark
         self._tree = Tree(self._session, self._paths, broker_id, lambda: mark("notices"))
@@ -169,7 +169,9 @@ class ZooKeeperStore:
                 try:
                     await self._registrations.withdraw(self._registered, notice)
                 except StoreError as error:
-                    logger.info("the end of the session tells that we left: %s", error)
+                    logger.info(
+                        "could not unregister; the end of the session will do it: %s", error
+                    )
             await self._session.close()
 
     async def _stop_following(self) -> None:
@@ -220,7 +222,7 @@ class ZooKeeperStore:
         async with self._lock:
             await self._be_current()
             if registered is not self._registered:
-                raise Conflict("the broker's registration is another one by now")
+                raise Conflict("the broker has registered again in the meantime")
             try:
                 if as_controller:
                     await self._commits.write(draft, self._election.guards)
@@ -271,7 +273,7 @@ class ZooKeeperStore:
         if is_over:
             self._lapses += 1
             if self._was_registered:
-                self._fence.close("nothing was heard of ZooKeeper for as long as a session lives")
+                self._fence.close("it heard nothing from ZooKeeper for a whole session timeout")
         else:
             self._refresher.mark("notices", "controller", "members")
 
@@ -341,7 +343,7 @@ class ZooKeeperStore:
             by = (
                 f"broker {now.id} at {now.host}:{now.port}" if now is not None else "the controller"
             )
-            self._lose_registration(f"its registration was taken back by {by}")
+            self._lose_registration(f"its registration was removed by {by}")
         if self._was_registered and self._registered is None and self._is_open:
             self._rejoining.begin()
 
@@ -375,7 +377,7 @@ class ZooKeeperStore:
             self._lose_office()
             raise NotController("another broker has been elected controller") from refusal
         if was_it:
-            logger.info("expelled broker %d: it is gone", broker.id)
+            logger.info("removed the registration of broker %d: it is gone", broker.id)
         await self._tree.catch_up()
         self._check_registration()
 
@@ -393,4 +395,4 @@ class ZooKeeperStore:
                 return
             except Unanswered as error:
                 logger.info("%s; trying again", error)
-        raise Unreachable(f"the connection to ZooKeeper at {self._session.hosts} does not last")
+        raise Unreachable(f"the connection to ZooKeeper at {self._session.hosts} keeps breaking")

@@ -82,7 +82,7 @@ class Tree:
             try:
                 self.state.apply(change)
             except ImpossibleChange as error:
-                logger.error("what ZooKeeper holds contradicts itself: %s", error)
+                logger.error("the data in ZooKeeper contradicts itself: %s", error)
             else:
                 applied.append(change)
         if not applied:
@@ -114,7 +114,7 @@ class Tree:
             else:
                 self._loaded_in = session_id
                 return
-        raise Unreachable(f"the connection to ZooKeeper at {self._session.hosts} does not last")
+        raise Unreachable(f"the connection to ZooKeeper at {self._session.hosts} keeps breaking")
 
     async def load(self) -> None:
         """Read everything, and publish how it differs from what was known."""
@@ -143,7 +143,7 @@ class Tree:
         notices = await self._list_notices()
         later = self._later(notices)
         if later is None:
-            logger.info("missed changes in ZooKeeper that are trimmed by now; reading everything")
+            logger.info("missed changes in ZooKeeper that have been trimmed; reading everything")
             await self.load()
             return
         fresh = [name for name in later if name not in self.own_notices]
@@ -250,14 +250,14 @@ class Tree:
         cluster_id = data.decode("ascii", "replace")
         if not cluster_id:
             raise StoreError(
-                f"{self._paths.id} is missing in ZooKeeper at {self._session.hosts}: it has lost"
-                " its data or is another ensemble. Nothing is taken from it; restore it"
+                f"{self._paths.id} is missing in ZooKeeper at {self._session.hosts}: it has "
+                "lost its data or is another ensemble. This broker ignores it; restore it"
             )
         known = self.state.cluster_id
         if known and cluster_id != known:
             raise StoreError(
-                f"ZooKeeper at {self._session.hosts} now holds the cluster {cluster_id}, and this"
-                f" broker belongs to {known}. Nothing is taken from it"
+                f"ZooKeeper at {self._session.hosts} now holds the cluster {cluster_id}, but "
+                f"this broker belongs to {known}. This broker ignores it"
             )
         if not known:
             self.publish([ClusterCreated(cluster_id)])
@@ -292,7 +292,7 @@ class Tree:
             topic = self.state.topics.get(name)
             if topic is not None and topic.id not in deleted:
                 path = self._paths.topic(name)
-                self._damage(name, f"{path} is gone from ZooKeeper, and nobody deleted the topic")
+                self._damage(name, f"{path} is missing in ZooKeeper, but nobody deleted the topic")
                 continue
             self.versions.pop(name, None)
             self.damaged.pop(name, None)
@@ -306,14 +306,14 @@ class Tree:
                 continue
             self.versions[name] = version
             if self.damaged.pop(name, None) is not None:
-                logger.info("%s in ZooKeeper is sound again", self._paths.topic(name))
+                logger.info("%s in ZooKeeper is valid again", self._paths.topic(name))
         return changes
 
     def _damage(self, name: str, problem: str) -> None:
         if self.damaged.get(name) != problem:
             logger.error(
-                "%s. Topic '%s' stays as this broker knows it, and nothing of it can be changed"
-                " until the node is mended",
+                "%s. Topic '%s' stays as this broker knows it, and cannot be changed until "
+                "the node is repaired",
                 problem,
                 name,
             )

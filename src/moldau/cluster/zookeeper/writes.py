@@ -63,8 +63,9 @@ class TopicWrite:
         data = encode_topic(self.new)
         if len(data) > _MOST_BYTES:
             raise StoreError(
-                f"topic '{self.name}' takes {len(data)} bytes with its {len(self.new.partitions)}"
-                f" partitions, and ZooKeeper keeps up to {_MOST_BYTES} in one node"
+                f"topic '{self.name}' takes {len(data)} bytes with its "
+                f"{len(self.new.partitions)} partitions, but ZooKeeper stores at most "
+                f"{_MOST_BYTES} in one node"
             )
         if self.old is None:
             return [Create(path, data), *found]
@@ -131,7 +132,9 @@ class Draft:
             match change:
                 case BrokerConfigured(broker, values):
                     if self._configs[broker] != state.broker_configs.get(broker, {}):
-                        raise Conflict(f"the settings of broker {broker} have changed meanwhile")
+                        raise Conflict(
+                            f"the settings of broker {broker} have changed in the meantime"
+                        )
                     configs[broker] = values
                 case (
                     TopicCreated()
@@ -147,7 +150,9 @@ class Draft:
                     topic = topics[name] if name in topics else state.topics.get(name)
                     topics[name] = _changed(topic, change)
                 case _:
-                    raise ValueError(f"{type(change).__name__} is not committed but happens")
+                    raise ValueError(
+                        f"{type(change).__name__} cannot be committed: it happens by itself"
+                    )
         found: list[Write] = [
             TopicWrite(name, state.topics.get(name), topic)
             for name, topic in topics.items()
@@ -162,7 +167,7 @@ class Draft:
         if base is now:
             return
         if base is None or now is None or base.id != now.id:
-            raise Conflict(f"topic '{name}' was created or deleted meanwhile")
+            raise Conflict(f"topic '{name}' was created or deleted in the meantime")
         for change in self.changes:
             if _topic_name(change) != name:
                 continue
@@ -170,9 +175,9 @@ class Draft:
                 case PartitionsChanged(_, partitions):
                     for index in partitions:
                         if base.partitions[index : index + 1] != now.partitions[index : index + 1]:
-                            raise Conflict(f"{name}-{index} has changed meanwhile")
+                            raise Conflict(f"{name}-{index} has changed in the meantime")
                 case TopicConfigured() if base.configs != now.configs:
-                    raise Conflict(f"the settings of topic '{name}' have changed meanwhile")
+                    raise Conflict(f"the settings of topic '{name}' have changed in the meantime")
                 case _:
                     pass
 
@@ -234,18 +239,20 @@ def _changed(topic: Topic | None, change: _TopicChange) -> Topic | None:
     """The topic after the change; Conflict if the change cannot follow."""
     if isinstance(change, TopicCreated):
         if topic is not None:
-            raise Conflict(f"topic '{topic.name}' exists already")
+            raise Conflict(f"topic '{topic.name}' already exists")
         return change.topic
     if topic is None:
-        raise Conflict(f"there is no topic '{change.name}' any more")
+        raise Conflict(f"topic '{change.name}' no longer exists")
     match change:
         case TopicDeleted(name, id):
             if topic.id != id:
-                raise Conflict(f"topic '{name}' is another one by now")
+                raise Conflict(f"topic '{name}' was deleted and created again in the meantime")
             return None
         case PartitionsAdded(name, first, partitions):
             if len(topic.partitions) != first:
-                raise Conflict(f"topic '{name}' has {len(topic.partitions)} partitions by now")
+                raise Conflict(
+                    f"topic '{name}' has {len(topic.partitions)} partitions in the meantime"
+                )
             return msgspec.structs.replace(topic, partitions=topic.partitions + partitions)
         case PartitionsChanged(name, changed):
             whole = list(topic.partitions)
@@ -253,7 +260,7 @@ def _changed(topic: Topic | None, change: _TopicChange) -> Topic | None:
                 if not 0 <= index < len(whole):
                     raise Conflict(f"topic '{name}' has no partition {index}")
                 if partition.leader_epoch < whole[index].leader_epoch:
-                    raise Conflict(f"{name}-{index} is in a later leader epoch by now")
+                    raise Conflict(f"{name}-{index} has moved to a later leader epoch")
                 whole[index] = partition
             return msgspec.structs.replace(topic, partitions=tuple(whole))
         case TopicConfigured(_, configs):

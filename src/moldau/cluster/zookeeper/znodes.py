@@ -159,7 +159,9 @@ def decode_topic(path: str, name: str, data: bytes) -> Topic:
         if not partition.replicas or len(set(partition.replicas)) < len(partition.replicas):
             raise DamagedNode(path, f"the replicas of partition {index} are {partition.replicas}")
         if not set(partition.isr) <= set(partition.replicas):
-            raise DamagedNode(path, f"in-sync replicas of partition {index} are no replicas of it")
+            raise DamagedNode(
+                path, f"in-sync replicas of partition {index} are not among its replicas"
+            )
         if not set(partition.elr) <= set(partition.replicas) - set(partition.isr):
             raise DamagedNode(path, f"partition {index} has no such eligible replicas")
     return topic

@@ -29,7 +29,7 @@ def decode_entries(content: bytes, path: str, fields: int) -> list[list[str]]:
         raise CorruptFile(path, f"version {lines[0]!r} is not {VERSION}")
     entries = [line.split() for line in lines[2:]]
     if len(lines) < 2 or lines[1] != str(len(entries)):
-        raise CorruptFile(path, f"{len(entries)} entries are not as many as it says")
+        raise CorruptFile(path, f"{len(entries)} entries do not match the count in the file")
     for entry in entries:
         if len(entry) != fields:
             raise CorruptFile(path, f"malformed line {' '.join(entry)!r}")

@@ -76,6 +76,6 @@ class Snapshots:
                 if content is not None:
                     return ProducerStates.decode(content, path, offset)
             except CorruptFile as error:
-                logger.warning("dropping a producer snapshot: %s", error)
+                logger.warning("ignoring an invalid producer snapshot: %s", error)
             self.remove(offset)
         return ProducerStates(first_base)

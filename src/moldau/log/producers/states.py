@@ -274,7 +274,7 @@ class ProducerStates:
         if crc32c(content[_CRC_START:]) != crc:
             raise CorruptFile(path, "wrong CRC")
         if len(content) != _PREFIX.size + count * _ENTRY.size:
-            raise CorruptFile(path, f"{count} entries do not make {len(content)} bytes")
+            raise CorruptFile(path, f"{count} entries do not match {len(content)} bytes")
         states = cls(end)
         for entry in _ENTRY.iter_unpack(content[_PREFIX.size :]):
             producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start = entry

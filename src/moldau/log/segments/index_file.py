@@ -44,7 +44,7 @@ class IndexFile:
         except OSError as error:
             raise StorageError.of(self.path, error) from error
         if size % self.entry.size:
-            raise CorruptFile(self.path, f"{size} bytes are no multiple of {self.entry.size}")
+            raise CorruptFile(self.path, f"{size} bytes are not a multiple of {self.entry.size}")
         self.count = size // self.entry.size
         self._tail = (self.count, bytearray())
         return True

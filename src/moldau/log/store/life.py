@@ -57,7 +57,9 @@ class Life:
                     least = ends.end_of(log.topic_id, log.partition)
                 self.note(log, max(log.log_end, least))
         except StorageError as error:
-            logger.error("a crash will count as a loss: the ends of logs are not kept: %s", error)
+            logger.error(
+                "cannot record where logs end, so a crash will count as a power failure: %s", error
+            )
             remove_file(self._ends_path)
 
     def expect_registration(self, registration: int) -> None:

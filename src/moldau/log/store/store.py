@@ -122,7 +122,8 @@ class LogStore:
             logger.info("opened %d logs after a clean stop in %.0f ms", len(found), took_ms)
         elif found:
             logger.warning(
-                "recovered %d logs in %.0f ms: %d bytes checked, %d cut from %d logs, %d offline",
+                "recovered %d logs in %.0f ms: %d bytes checked, %d bytes truncated from %d logs,"
+                " %d offline",
                 len(found), took_ms, self.recovered.checked_bytes, self.recovered.cut_bytes,
                 self.recovered.cut_logs, self.recovered.offline_logs,
             )  # fmt: skip
@@ -138,7 +139,7 @@ class LogStore:
         key = (topic, partition)
         folder = f"{self.folder}/{topic}-{partition}"
         if key in self.logs:
-            raise StorageError(folder, "the log exists already")
+            raise StorageError(folder, "the log already exists")
         if self._checkpoints.names(key):
             # Of a deleted log. After a crash this one would begin, or be missed, where that ended.
             self.checkpoint()
@@ -179,7 +180,12 @@ class LogStore:
         """Take a log out of service that nobody here knows; its folder stays as `...-stray`."""
         stray = self._rename_away(topic, partition, folders.STRAY_SUFFIX)
         if stray is not None:
-            logger.warning("%s-%d is no topic of this cluster; kept as %s", topic, partition, stray)
+            logger.warning(
+                "%s-%d does not belong to a topic of this cluster; kept as %s",
+                topic,
+                partition,
+                stray,
+            )
 
     def set_damaged_aside(self, topic: str, partition: int) -> str:
         """Take the folder of a log that has failed out of service; its new path, `...-damaged`.

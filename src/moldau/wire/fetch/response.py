@@ -235,7 +235,7 @@ class FetchResponseCodec:
                 partitions.append(partition)
                 end = position + size
                 if end > len(body):
-                    raise MalformedRequest(f"{size} bytes of records reach beyond it")
+                    raise MalformedRequest(f"{size} bytes of records extend beyond it")
                 if size:
                     partition.records = body[position:end]
                 position = _read_tags(body, end, partition) if compact else end
@@ -305,7 +305,7 @@ def _read_tags(body: memoryview, position: int, partition: FetchedPartition) -> 
         size, position = read_uvarint(body, position)
         end = position + size
         if end > len(body):
-            raise MalformedRequest("a tagged field reaches beyond it")
+            raise MalformedRequest("a tagged field extends beyond it")
         if tag == 0 and size >= _EPOCH_END.size:
             partition.diverging = _EPOCH_END.unpack_from(body, position)
         elif tag == 1 and size >= _TWO_INT32.size:
