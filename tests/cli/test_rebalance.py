@@ -126,7 +126,7 @@ def test_replicas_stay_in_different_racks() -> None:
 
 
 def test_too_few_brokers_for_the_replicas_are_refused() -> None:
-    with pytest.raises(Impossible, match="orders-0 has 3 replicas, and only 2 brokers"):
+    with pytest.raises(Impossible, match="orders-0 has 3 replicas, but only 2 brokers"):
         plan({("orders", 0): (0, 1, 2)}, dict.fromkeys(range(3)), leaving=[2])
     with pytest.raises(Impossible, match="no broker"):
         plan({}, {0: None}, leaving=[0])

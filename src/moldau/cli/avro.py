@@ -62,7 +62,8 @@ def avro_encoder(bootstrap: str, topic: str, schema: Any, subject: str) -> Encod
             header = pack_header(store.register(subject, schema).id)
         except ClientError as problem:
             raise Failure(
-                str(problem), "change the schema so that it fits, or choose another --subject"
+                str(problem),
+                "change the schema so that it is compatible, or choose another --subject",
             ) from None
     parsed = parse_avro(schema)
 
@@ -113,14 +114,16 @@ class AvroDecoder:
         except (ValueError, ClientError) as problem:
             self.undecodable += 1
             place = f"{message.topic()} partition {message.partition()} offset {message.offset()}"
-            show(f"{place} is shown as it is: {problem}", "yellow", stderr=True)
+            show(f"{place} is printed as it is: {problem}", "yellow", stderr=True)
             return None
         return Decoded(json.loads(json.dumps(value, default=_plain)))
 
     def check(self) -> None:
         if self.undecodable:
             one = self.undecodable == 1
-            raise Failure(f"{self.undecodable} value{' was' if one else 's were'} no Avro to read")
+            raise Failure(
+                f"{self.undecodable} value{' was' if one else 's were'} not readable as Avro"
+            )
 
     def _connected(self) -> Callable[[str, bytes], Any]:
         """Only when the first value has come: where there is none, there need be no store."""

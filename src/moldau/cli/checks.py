@@ -60,7 +60,7 @@ def check_python() -> Finding:
     if sys.version_info < (3, 11):  # noqa: UP036  (an installer can be told to ignore the bound)
         return Finding("python", Status.FAIL, detail, "install Python 3.11 or newer")
     if platform.system() not in ("Linux", "Darwin"):
-        return Finding("python", Status.WARN, detail, "Moldau is made for Linux and macOS")
+        return Finding("python", Status.WARN, detail, "use Linux or macOS")
     return Finding("python", Status.OK, detail)
 
 
@@ -103,12 +103,14 @@ def check_data_dir(folder: Path) -> Iterator[Finding]:
     existing = folder
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
-    where = str(folder) if existing == folder else f"{folder} (to be made)"
+    where = str(folder) if existing == folder else f"{folder} (will be created)"
     if not existing.is_dir():
-        yield Finding("data folder", Status.FAIL, f"{existing} is no folder", "choose --data-dir")
+        yield Finding(
+            "data folder", Status.FAIL, f"{existing} is not a folder", "choose --data-dir"
+        )
         return
     if not os.access(existing, os.W_OK | os.X_OK):
-        advice = f"give yourself the right to write to {existing}, or choose --data-dir"
+        advice = f"make {existing} writable, or choose another folder with --data-dir"
         yield Finding("data folder", Status.FAIL, f"{where}: not writable", advice)
     else:
         yield Finding("data folder", Status.OK, f"{where}: writable")
@@ -116,7 +118,7 @@ def check_data_dir(folder: Path) -> Iterator[Finding]:
     detail = f"{free / (1 << 30):.1f} GiB free"
     if free < LOW_BYTES:
         status = Status.FAIL if free < SCARCE_BYTES else Status.WARN
-        advice = "make room, or choose --data-dir on another disk, or set log.retention.bytes"
+        advice = "free some space, choose a --data-dir on another disk, or set log.retention.bytes"
         yield Finding("disk space", status, detail, advice)
     else:
         yield Finding("disk space", Status.OK, detail)
@@ -143,12 +145,14 @@ def _port_problem(host: str, port: int, problem: OSError) -> Finding:
             return Finding(
                 "port",
                 Status.FAIL,
-                f"{host}:{port} is taken by something that is no broker",
-                "stop it, or choose another with `moldau broker --listen HOST:PORT`",
+                f"{host}:{port} is in use by something that is not a broker",
+                "stop it, or choose another address with `moldau broker --listen HOST:PORT`",
             )
         return Finding("port", Status.OK, f"{host}:{port}: a broker is running")
     reason = problem.strerror or str(problem)
-    return Finding("port", Status.FAIL, f"{host}:{port}: {reason}", "choose another with --listen")
+    return Finding(
+        "port", Status.FAIL, f"{host}:{port}: {reason}", "choose another address with --listen"
+    )
 
 
 def ask_api_versions(host: str, port: int, timeout: float = 3.0) -> dict[int, tuple[int, int]]:
@@ -162,17 +166,17 @@ def ask_api_versions(host: str, port: int, timeout: float = 3.0) -> dict[int, tu
         connection.sendall(struct.pack(">i", len(request)) + request)
         (size,) = struct.unpack(">i", _receive(connection, 4))
         if not 10 <= size <= 1 << 16:
-            raise ValueError("the answer is not Kafka's protocol")
+            raise ValueError("the response is not Kafka's protocol")
         return parse_api_versions(_receive(connection, size))
 
 
 def parse_api_versions(answer: bytes) -> dict[int, tuple[int, int]]:
     """The body of an ApiVersions v0 response with its header; ValueError if it is not that."""
     if len(answer) < 10:
-        raise ValueError("the answer is not Kafka's protocol")
+        raise ValueError("the response is not Kafka's protocol")
     correlation_id, error, count = struct.unpack_from(">ihi", answer)
     if correlation_id != 1 or error != 0 or not 0 <= 6 * count <= len(answer) - 10:
-        raise ValueError("the answer is not Kafka's protocol")
+        raise ValueError("the response is not Kafka's protocol")
     entries = struct.iter_unpack(">hhh", answer[10 : 10 + 6 * count])
     return {key: (lowest, highest) for key, lowest, highest in entries}
 
@@ -182,7 +186,7 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     while len(received) < size:
         piece = connection.recv(size - len(received))
         if not piece:
-            raise ValueError("the connection was closed without an answer")
+            raise ValueError("the connection was closed without a response")
         received += piece
     return received
 
@@ -199,7 +203,7 @@ def check_connection(bootstrap: str, addresses: list[tuple[str, int]]) -> Iterat
     try:
         cluster = cluster_metadata(connect_admin(bootstrap))
     except Failure as failure:
-        yield Finding("metadata", Status.FAIL, failure.message, "look at the broker's log")
+        yield Finding("metadata", Status.FAIL, failure.message, "check the broker's log")
         return
     yield Finding(
         "metadata", Status.OK, f"{len(cluster.brokers)} brokers, {len(cluster.topics)} topics"
@@ -207,7 +211,7 @@ def check_connection(bootstrap: str, addresses: list[tuple[str, int]]) -> Iterat
     for broker in cluster.brokers.values():
         host, port = str(broker.host), int(broker.port)
         problem = connection_problem(host, port)
-        where = f"broker {broker.id} calls itself {host}:{port}"
+        where = f"broker {broker.id} advertises {host}:{port}"
         if problem is None:
             yield Finding("advertised", Status.OK, f"{where}, which can be reached")
         else:
@@ -215,7 +219,8 @@ def check_connection(bootstrap: str, addresses: list[tuple[str, int]]) -> Iterat
                 "advertised",
                 Status.FAIL,
                 f"{where}, which cannot be reached from here: {problem}",
-                "start that broker with --advertise HOST:PORT, an address that clients can reach",
+                "start that broker with --advertise HOST:PORT and an address that "
+                "clients can reach",
             )
 
 
@@ -223,7 +228,7 @@ def _check_address(host: str, port: int) -> Iterator[Finding]:
     try:
         info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as problem:
-        advice = "look at the spelling, or at /etc/hosts"
+        advice = "check the spelling and /etc/hosts"
         yield Finding("name", Status.FAIL, f"{host}: {problem.strerror}", advice)
         return
     found = ", ".join(sorted({str(entry[4][0]) for entry in info}))
@@ -234,10 +239,10 @@ def _check_address(host: str, port: int) -> Iterator[Finding]:
             "tcp",
             Status.FAIL,
             f"{host}:{port}: {problem_text}",
-            "start a broker with `moldau broker`, or look at the port and the firewall",
+            "start a broker with `moldau broker`, or check the port and the firewall",
         )
         return
-    yield Finding("tcp", Status.OK, f"{host}:{port} takes connections")
+    yield Finding("tcp", Status.OK, f"{host}:{port} accepts connections")
     try:
         versions = ask_api_versions(host, port)
     except (OSError, ValueError) as problem:
@@ -245,7 +250,7 @@ def _check_address(host: str, port: int) -> Iterator[Finding]:
             "protocol",
             Status.FAIL,
             f"{host}:{port} does not speak Kafka's protocol: {problem}",
-            "something else listens there; look at the port",
+            "something else listens there; check the port",
         )
         return
     yield Finding("protocol", Status.OK, f"{host}:{port} offers {len(versions)} APIs")
@@ -275,9 +280,9 @@ def check_round_trip(bootstrap: str) -> Finding:
         finally:
             admin.delete_topics([topic], request_timeout=REQUEST_TIMEOUT_S)[topic].result()
     except (Failure, KafkaException) as problem:
-        return Finding("round trip", Status.FAIL, str(problem), "look at the broker's log")
+        return Finding("round trip", Status.FAIL, str(problem), "check the broker's log")
     if message is None or message.error() is not None or message.value() != sent:
         detail = "the message did not come back"
-        return Finding("round trip", Status.FAIL, detail, "look at the broker's log")
+        return Finding("round trip", Status.FAIL, detail, "check the broker's log")
     detail = f"connected, sent and received a message in {took * 1000:.0f} ms"
     return Finding("round trip", Status.OK, detail)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CLIENT_ID = "moldau-cli"
 REQUEST_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 3.0
-ASK_DOCTOR = "`moldau doctor` finds out where the connection ends"
+ASK_DOCTOR = "`moldau doctor` checks the connection step by step"
 
 
 def silent_logger() -> logging.Logger:
@@ -57,7 +57,7 @@ def connection_problem(host: str, port: int, timeout: float = CONNECT_TIMEOUT_S)
     try:
         socket.create_connection((host, port), timeout=timeout).close()
     except socket.gaierror:
-        return f"the host name {host} is not known"
+        return f"the host name {host} is unknown"
     except TimeoutError:
         return f"no answer within {timeout:g} s"
     except OSError as problem:
@@ -75,7 +75,7 @@ def require_broker(bootstrap: str, timeout: float = CONNECT_TIMEOUT_S) -> None:
         problems.append(f"{host}:{port} ({problem})")
     raise Failure(
         f"no broker can be reached at {', '.join(problems)}",
-        "start one with `moldau broker`, or name another with --bootstrap HOST:PORT",
+        "start one with `moldau broker`, or give another address with --bootstrap HOST:PORT",
     )
 
 
@@ -170,10 +170,10 @@ def failure_of(error: KafkaError, topic: str = "") -> Failure:
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
         return Failure(
             f"topic {topic or 'as named'} does not exist",
-            "see `moldau topics list`, or make it with `moldau topics create`",
+            "see `moldau topics list`, or create it with `moldau topics create`",
         )
     if code == KafkaError.TOPIC_ALREADY_EXISTS:
-        return Failure(f"topic {topic} already exists", "add --if-not-exists if that is fine")
+        return Failure(f"topic {topic} already exists", "to ignore that, add --if-not-exists")
     if code in (
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
@@ -189,7 +189,7 @@ def failure_of(error: KafkaError, topic: str = "") -> Failure:
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return Failure(
             f"{subject}the message is too large",
-            "raise it with `moldau topics alter TOPIC --config max.message.bytes=N`",
+            "raise the limit with `moldau topics alter TOPIC --config max.message.bytes=N`",
         )
     return Failure(f"{subject}{error.str()} ({error.name()})")
 

@@ -104,7 +104,9 @@ class GroupReader:
             return True
         if error.code() == KafkaError._MAX_POLL_EXCEEDED:
             # Whoever reads our output took too long; the partitions are gone, we join again.
-            show("the group has gone on without us; joining again", "yellow", stderr=True)
+            show(
+                "the group has continued without this member; joining again", "yellow", stderr=True
+            )
             return False
         raise failure_of(error, message.topic() or self._topic)
 
@@ -159,8 +161,8 @@ class GroupReader:
         except KafkaException as problem:
             reason = failure_of(problem.args[0])
             raise Failure(
-                f"group {self._group} may get printed messages again, since their offsets were not "
-                f"committed: {reason.message}",
+                f"group {self._group} may read printed messages again, because "
+                f"their offsets were not committed: {reason.message}",
                 reason.advice,
             ) from None
 

@@ -84,7 +84,9 @@ class Reassignments:
                 if partition.error_code:
                     what = f"{topic.name}-{partition.partition_index}"
                     refused = Refused(int(partition.error_code), what, partition.error_message)
-                    raise Failure(str(refused), "the other moves go on; see `cluster describe`")
+                    raise Failure(
+                        str(refused), "the other moves continue; see `moldau cluster describe`"
+                    )
 
     def _ask(self, api: Api, values: dict[str, Any], what: str) -> Any:
         if self._connection is None or not self._connection.is_open:

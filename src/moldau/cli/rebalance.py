@@ -48,8 +48,8 @@ def plan(
     for (topic, index), replicas in partitions.items():
         if len(replicas) > len(targets):
             raise Impossible(
-                f"{topic}-{index} has {len(replicas)} replicas, and only {len(targets)} brokers"
-                " would be left"
+                f"{topic}-{index} has {len(replicas)} replicas, but only "
+                f"{len(targets)} brokers would be left"
             )
     layout = _Layout(partitions, targets)
     layout.evacuate()

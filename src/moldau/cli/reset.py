@@ -64,8 +64,8 @@ def parse_target(text: str, now_s: float) -> Target:
         return Target(Kind.TIME, max(0, int(moment.astimezone(UTC).timestamp() * 1000)))
     except (ValueError, OverflowError):
         raise ValueError(
-            f"{text!r} is none of earliest, latest, an offset, a time such as 2024-02-29T12:00, "
-            "or an age such as 30m, 2h, 7d"
+            f"{text!r} is not earliest, latest, an offset, a time such as "
+            "2024-02-29T12:00, or an age such as 30m, 2h, 7d"
         ) from None
 
 

@@ -84,7 +84,7 @@ def test_a_data_folder_that_is_a_file_is_found(tmp_path: Path) -> None:
     file.write_text("")
     (finding,) = check_data_dir(file)
     assert finding.status is Status.FAIL
-    assert "is no folder" in finding.detail
+    assert "is not a folder" in finding.detail
 
 
 @given(st.binary(max_size=200))

@@ -91,11 +91,11 @@ def test_a_cluster_runs_reports_a_death_stops_and_goes_on_later(
 
         refused = moldau("up", "--data-dir", str(folder), "--port", "0")
         assert refused.status == 1
-        assert "another `moldau up` runs in" in refused.err
+        assert "another `moldau up` is running in" in refused.err
 
         pids = [int(cluster.wait_for(rf"broker {i} \| .*, pid (\d+)")[1]) for i in range(3)]
         os.kill(pids[1], signal.SIGKILL)
-        cluster.wait_for(r"broker 1 has ended with signal 9")
+        cluster.wait_for(r"broker 1 ended with signal 9")
         cluster.wait_for(r"start it again: moldau broker --id 1 ")
         assert cluster.end() == 0, cluster.lines
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
@@ -128,7 +128,7 @@ def test_without_pyspark_the_extra_is_named(
 
 @pytest.mark.parametrize(
     ("servers", "said"),
-    [("2", "take an odd number"), ("4", "no more failures than 3"), ("9", "more than 7 ZooKeeper")],
+    [("2", "use an odd number"), ("4", "no more failures than 3"), ("9", "more than 7 ZooKeeper")],
 )
 def test_unwise_ensembles_are_warned_of(
     moldau: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: str, said: str

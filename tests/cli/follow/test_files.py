@@ -252,7 +252,7 @@ def test_a_broken_state_file_is_named(log: Path, tmp_path: Path, content: bytes)
     state = StateFile(tmp_path / "state", "cluster", "topic", log)
     state.file.write_bytes(content)
     state.close()
-    with pytest.raises(Failure, match=r"\.json is no state of a collector"):
+    with pytest.raises(Failure, match=r"\.json is not a collector's state"):
         StateFile(tmp_path / "state", "cluster", "topic", log)
 
 

@@ -79,7 +79,7 @@ def _run(quick: bool, only: Sequence[str], folder: Path | None, *, rows_shown: b
     for name in only:
         if name not in MEASUREMENTS:
             known = ", ".join(MEASUREMENTS)
-            raise typer.BadParameter(f"{name!r} is none of {known}", param_hint="--only")
+            raise typer.BadParameter(f"{name!r} is not one of {known}", param_hint="--only")
     # On a terminal the status is one line that changes; elsewhere it is left out.
     with console(stderr=True).status("starting") as status:
         try:

@@ -97,7 +97,7 @@ def read_config(path: str) -> dict[str, str]:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as problem:
-        raise WrongUsage(f"--config {path}: cannot be read: {problem}") from None
+        raise WrongUsage(f"--config {path}: could not be read: {problem}") from None
     if path.endswith(".toml"):
         import tomllib
 
@@ -149,9 +149,9 @@ def _in_words(problem: OSError) -> str:
         host, port = problem.host, problem.port
         if problem.errno == errno.EADDRINUSE:
             return (
-                f"{host}:{port} is taken by another process\n"
-                "  try: stop that one, or choose another with --listen HOST:PORT"
-                " (port 0: any free one)"
+                f"{host}:{port} is taken by another process\n  try: stop that one, "
+                "or choose another address with --listen HOST:PORT (port 0: any "
+                "free one)"
             )
         if problem.errno == errno.EADDRNOTAVAIL:
             return f"{host} is not an address of this machine\n  try: --listen 0.0.0.0:{port}"

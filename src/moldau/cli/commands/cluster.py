@@ -89,9 +89,9 @@ def rebalance(
         reassignments.begin(moves)
         places = {move.place for move in moves} | under_way.keys()
         if not _watch(reassignments, places, quiet=as_json):
-            left = "" if throttle is None else f", {throttle} bytes a second each"
+            left = "" if throttle is None else f", {throttle} bytes per second each"
             show(
-                f"the moves go on{left}; `moldau cluster rebalance` watches them again",
+                f"the moves continue{left}; run `moldau cluster rebalance` to watch them again",
                 "yellow",
                 stderr=True,
             )
@@ -114,7 +114,7 @@ def _plan(
     away = sorted(held - known - set(leaving))
     if away:
         raise Failure(
-            f"broker {ids(away)} holds replicas and is not there",
+            f"broker {ids(away)} holds replicas but is not running",
             f"start it, or give it up with --remove {' --remove '.join(map(str, away))}",
         )
     partitions = {
@@ -125,7 +125,7 @@ def _plan(
         return plan(partitions, {broker.id: broker.rack for broker in view.brokers}, leaving)
     except Impossible as problem:
         raise Failure(
-            str(problem), "add a broker first, or make topics with fewer replicas"
+            str(problem), "add a broker first, or use topics with fewer replicas"
         ) from None
 
 
@@ -142,7 +142,7 @@ def _show_plan(moves: list[Move], under_way: dict[TopicPartition, Ongoing]) -> N
     if moves:
         show(f"{_count(len(moves))}, of which {copies} replica{'s' if copies != 1 else ''} to copy")
     if under_way:
-        show(f"{_count(len(under_way))} moving already")
+        show(f"{_count(len(under_way))} already moving")
 
 
 def _watch(reassignments: Reassignments, places: set[TopicPartition], *, quiet: bool) -> bool:
@@ -177,7 +177,7 @@ def _report(as_json: bool, moves: list[Move], *, done: bool, moved: int = 0) -> 
     elif moved:
         show(f"{_count(moved)} moved", "green")
     elif done:
-        show("nothing to move: the brokers carry equal loads", "green")
+        show("nothing to move: the load is already balanced", "green")
 
 
 def _set_throttle(admin: AdminClient, view: ClusterView, rate: int) -> None:

@@ -114,11 +114,11 @@ def consume(
     offsets.
     """
     if from_beginning and offset is not None:
-        raise typer.BadParameter("--from-beginning and --offset exclude each other")
+        raise typer.BadParameter("--from-beginning and --offset cannot be used together")
     if group is not None:
         _check_group(group, offset, partition)
     elif session_timeout is not None or client_id is not None:
-        raise typer.BadParameter("--session-timeout and --client-id go with --group")
+        raise typer.BadParameter("--session-timeout and --client-id need --group")
     decode = AvroDecoder(bootstrap) if avro else None
     try:
         render = _renderer(as_json, template, decode)
@@ -184,12 +184,13 @@ def _check_group(group: str, offset: str | None, partition: list[int] | None) ->
         raise typer.BadParameter("it cannot be empty", param_hint="--group")
     if offset is not None:
         raise typer.BadParameter(
-            "--offset and --group exclude each other: a group goes on where it has committed. "
-            "To move it, use `moldau groups reset`"
+            "--offset and --group cannot be used together: a group resumes at "
+            "its committed offsets. To move it, use `moldau groups reset`"
         )
     if partition:
         raise typer.BadParameter(
-            "--partition and --group exclude each other: the group gives partitions to its members"
+            "--partition and --group cannot be used together: the group "
+            "assigns partitions to its members"
         )
 
 
@@ -239,7 +240,7 @@ class Connection:
         if self.lost:
             raise Failure(
                 f"the connection was lost after {printed} message{'' if printed == 1 else 's'}",
-                "`moldau doctor` finds out where it ends",
+                "`moldau doctor` checks the connection step by step",
             )
 
 
@@ -255,7 +256,7 @@ def parse_offset(text: str) -> tuple[int, bool]:
         number = int(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is neither a number nor earliest or latest", param_hint="--offset"
+            f"{text!r} is not a number, earliest or latest", param_hint="--offset"
         ) from None
     return abs(number), number < 0
 
@@ -295,7 +296,7 @@ def starting_points(
         else:
             raise Failure(
                 f"{topic} partition {index} holds offsets {first} to {end}, not {number}",
-                "choose one of these, or --from-beginning",
+                "choose an offset in this range, or --from-beginning",
             )
         points.append(TopicPartition(topic, index, point))
         backlog += end - point

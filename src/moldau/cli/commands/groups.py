@@ -65,7 +65,7 @@ def list_groups(
     elif rows:
         show_table(("GROUP", "STATE", "MEMBERS"), rows)
     else:
-        show("no groups yet; `moldau consume TOPIC --group G` makes one", "dim", stderr=True)
+        show("no groups yet; `moldau consume TOPIC --group G` creates one", "dim", stderr=True)
 
 
 @app.command()
@@ -139,14 +139,14 @@ def reset(
     """
     target = _target(to, shift)
     if partition and len(topic or []) != 1:
-        raise typer.BadParameter("--partition goes with exactly one --topic")
+        raise typer.BadParameter("--partition needs exactly one --topic")
     with _admin(bootstrap) as admin:
         _require_empty(admin, group, "its offsets can be moved")
         committed = admin.group_offsets(group)
         places = _chosen(admin, group, committed, topic or [], partition or [])
         moves = _plan(admin, target, places, committed)
         if not moves:
-            raise Failure(f"group {group} has committed nothing there that could be shifted")
+            raise Failure(f"group {group} has no committed offsets there to shift")
         if not as_json:
             _show_plan(moves)
         count = f"{len(moves)} partition{'s' if len(moves) != 1 else ''}"
@@ -215,14 +215,14 @@ def _watch(admin: Admin, groups: list[str], every: float, as_json: bool) -> None
                 for group in groups:
                     lines += [*lines_of(look(admin, group)), ""]
                 moment = time.strftime("%H:%M:%S")
-                live.update(Group(*lines, f"{moment}, every {every:g} s; Ctrl-C ends"))
+                live.update(Group(*lines, f"{moment}, every {every:g} s; stop with Ctrl-C"))
                 live.refresh()
                 stop.wait(every)
 
 
 def _target(to: str | None, shift: int | None) -> Target:
     if (to is None) == (shift is None):
-        raise typer.BadParameter("say where to, with --to or with --shift, one of the two")
+        raise typer.BadParameter("give a target with either --to or --shift")
     if to is None:
         return Target(Kind.SHIFT, shift or 0)
     try:
@@ -254,7 +254,7 @@ def _chosen(
         if not committed:
             raise Failure(
                 f"group {group} has committed nothing",
-                "name what it is to read with --topic",
+                "name the topics that it should read with --topic",
             )
         return sorted(committed)
     found = []

@@ -121,7 +121,7 @@ class _failures:
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         if isinstance(problem, StorageError):
             raise Failure(
-                str(problem), "name a broker's --data-dir, or a folder in it"
+                str(problem), "give a broker's data folder, or the folder of a partition in it"
             ) from problem
 
 
@@ -170,7 +170,7 @@ def _show_reports(reports: list[LogReport]) -> None:
 
 
 def _show_damage(found: Damage) -> None:
-    ending = " (rebuilt when a broker needs it)" if found.heals else ""
+    ending = " (a broker rebuilds it when needed)" if found.heals else ""
     text = f"damaged: {found.path} at position {found.position}: {found.reason}{ending}"
     show(text, "yellow" if found.heals else "red")
 
@@ -193,7 +193,7 @@ def _show_batch(position: int, header: BatchHeader, records: list[Record] | str 
     )
     show("  ".join(word for word in words if word), "cyan")
     if isinstance(records, str):
-        show(f"    its records cannot be read: {records}", "red")
+        show(f"    its records could not be read: {records}", "red")
         return
     for record in records or ():
         headers = "".join(f"  {name}={value!r}" for name, value in record.headers)

@@ -89,7 +89,7 @@ def run(
     from moldau.cli.views.pipeline import PipelineView
 
     if emit_open and not once:
-        raise typer.BadParameter("goes with --once", param_hint="--emit-open")
+        raise typer.BadParameter("needs --once", param_hint="--emit-open")
     with _failures(verbose):
         pipeline = _load(file, master, bootstrap, folder, set)
         pipeline.require_ready()
@@ -107,7 +107,7 @@ def run(
     if not as_json:
         _summary(done)
         if was_stopped:
-            show("stopped; the next run goes on from here", stderr=True)
+            show("stopped; the next run resumes here", stderr=True)
         elif not emit_open:
             _tell_open(done)
 
@@ -258,7 +258,7 @@ def _failures(verbose: bool, but: type[Exception] | None = None) -> Iterator[Non
             raise
         if verbose and problem.detail:
             show(problem.detail, stderr=True)
-        advice = "" if verbose or not problem.detail else "--verbose shows all that Spark says"
+        advice = "" if verbose or not problem.detail else "--verbose shows Spark's full output"
         raise Failure(str(problem), advice) from None
     except KeyboardInterrupt:
         raise Failure("interrupted before the pipeline ran") from None
@@ -304,7 +304,8 @@ def _tell_open(done: dict[str, SinkProgress]) -> None:
     for name, each in done.items():
         if each.open_rows:
             show(
-                f"{name}: windows or joins are open ({each.open_rows:,} rows of state); a later "
-                f"run writes them when they are complete, --emit-open writes them as they stand",
+                f"{name}: windows or joins are open ({each.open_rows:,} rows of "
+                "state); a later run writes them when they are complete; "
+                "--emit-open writes them now",
                 stderr=True,
             )

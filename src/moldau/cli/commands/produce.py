@@ -137,15 +137,13 @@ def produce(
     if follow:
         _check_follow(files, file, acks, timeout)
     elif files or state is not None:
-        raise typer.BadParameter(
-            "files to follow, and --state, go with --follow; to send one file, use --file"
-        )
+        raise typer.BadParameter("FILE... and --state need --follow; to send one file, use --file")
     if as_json and key_separator is not None:
-        raise typer.BadParameter("--key-separator and --json exclude each other")
+        raise typer.BadParameter("--key-separator and --json cannot be used together")
     if key_separator == "":
         raise typer.BadParameter("it cannot be empty", param_hint="--key-separator")
     if subject is not None and avro_schema is None:
-        raise typer.BadParameter("--subject goes with --avro-schema")
+        raise typer.BadParameter("--subject needs --avro-schema")
     headers: HeaderList = [
         (name, value.encode()) for name, value in key_values(header or [], "--header").items()
     ]
@@ -188,11 +186,13 @@ def _check_follow(
     if not files:
         raise typer.BadParameter("--follow needs the files to follow: --follow FILE...")
     if file is not None:
-        raise typer.BadParameter("--file and --follow exclude each other")
+        raise typer.BadParameter("--file and --follow cannot be used together")
     if acks is not Acks.ALL:
-        raise typer.BadParameter("--follow loses no line, so it needs --acks all")
+        raise typer.BadParameter("--follow must not lose lines, so it needs --acks all")
     if timeout is not None:
-        raise typer.BadParameter("--follow gives no message up, so --timeout has no meaning")
+        raise typer.BadParameter(
+            "--follow never gives up on a message, so --timeout cannot be used with it"
+        )
     for each in files:
         if each.exists() and not each.is_file():
             raise typer.BadParameter(f"{each} is not a regular file", param_hint="FILE")
@@ -241,7 +241,7 @@ def line_parser(separator: str | None) -> Parse:
     def parse(line: bytes) -> Outgoing:
         key, found, value = line.partition(mark)
         if not found:
-            raise BadLine(f"no key separator {separator!r} in it")
+            raise BadLine(f"it has no key separator {separator!r}")
         return Outgoing(key, value, [])
 
     return parse
@@ -322,7 +322,7 @@ def _send_input(file: Path | None, parse: Parse, delivery: Delivery) -> Failure 
     opened = file.open("rb") if file else nullcontext(sys.stdin.buffer)
     at_keyboard = file is None and sys.stdin.isatty()
     if at_keyboard:
-        show("one message a line; Ctrl-D ends", "dim", stderr=True)
+        show("one message per line; stop with Ctrl-D", "dim", stderr=True)
     number = 0
     with opened as source, _bar(source, enabled=not at_keyboard) as bar:
         done = 0
@@ -338,7 +338,9 @@ def _send_input(file: Path | None, parse: Parse, delivery: Delivery) -> Failure 
                 if delivery.hopeless:
                     return Failure(f"stopped reading at line {number}")
         except BadLine as problem:
-            return Failure(f"line {number}: {problem}", "correct the line and send from there on")
+            return Failure(
+                f"line {number}: {problem}", "correct the line and send the rest from there"
+            )
         except KafkaException as problem:
             return Failure(f"line {number}: {failure_of(problem.args[0]).message}")
         except KeyboardInterrupt:

@@ -112,7 +112,7 @@ def list_topics(
     elif rows:
         show_table(("TOPIC", "PARTITIONS", "REPLICAS"), rows)
     else:
-        show("no topics yet; make one with `moldau topics create TOPIC`", "dim", stderr=True)
+        show("no topics yet; create one with `moldau topics create TOPIC`", "dim", stderr=True)
 
 
 @app.command()
@@ -172,7 +172,9 @@ def alter(
     """Add partitions to a topic or change its settings."""
     changes = key_values(config or [], "--config")
     if partitions is None and not changes and not delete_config:
-        raise typer.BadParameter("say what to change: --partitions, --config or --delete-config")
+        raise typer.BadParameter(
+            "nothing to change; give --partitions, --config or --delete-config"
+        )
     admin = connect_admin(bootstrap)
     topic_metadata(admin, topic)
     if changes or delete_config:

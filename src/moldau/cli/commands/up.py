@@ -76,7 +76,10 @@ def up(
     take over.
     """
     if ensemble is not None and zookeeper is not None:
-        raise typer.BadParameter("--ensemble starts one and --zookeeper uses one: give one of them")
+        raise typer.BadParameter(
+            "--ensemble starts an ensemble and --zookeeper uses a running one; "
+            "give only one of them"
+        )
     settings = key_values(set or [], "--set")
     servers = 3 if ensemble is None else ensemble
     with stopping() as stop, _Voices() as voices, ExitStack() as stack:
@@ -105,8 +108,8 @@ def _tell(ports: Sequence[int]) -> None:
     for line in (
         f"try: moldau cluster describe{first}",
         f"     moldau topics create orders --partitions 6 --replication-factor {copies}{first}",
-        "     kill -9 a broker (its pid is above), and describe again",
-        "Ctrl-C stops all",
+        "     kill -9 a broker (its pid is above), and describe the cluster again",
+        "Ctrl-C stops everything",
     ):
         show(line, "dim", stderr=True)
 
@@ -114,15 +117,16 @@ def _tell(ports: Sequence[int]) -> None:
 def _warn_of_odd_sizes(servers: int) -> None:
     if servers % 2 == 0:
         show(
-            f"warning: {servers} ZooKeeper servers survive no more failures than {servers - 1},"
-            " since more than half have to agree; take an odd number",
+            f"warning: {servers} ZooKeeper servers survive no more failures "
+            f"than {servers - 1}, because more than half have to agree; use an "
+            "odd number",
             "yellow",
             stderr=True,
         )
     if servers > MOST_SERVERS:
         show(
-            f"warning: with more than {MOST_SERVERS} ZooKeeper servers every change takes longer,"
-            " since more than half have to write it",
+            f"warning: with more than {MOST_SERVERS} ZooKeeper servers every "
+            "change takes longer, because more than half have to write it",
             "yellow",
             stderr=True,
         )
@@ -144,7 +148,8 @@ def _ports(count: int, first: int) -> list[int]:
             except OSError as problem:
                 raise Failure(
                     f"{HOST}:{port} cannot be used: {(problem.strerror or str(problem)).lower()}",
-                    "stop who has it, or choose other ports with --port P (0: any free ones)",
+                    "stop the process that uses it, or choose other ports with --port "
+                    "P (0 takes free ports)",
                 ) from None
     return list(range(first, first + count))
 
@@ -157,15 +162,15 @@ def _locked(folder: Path) -> Iterator[None]:
         lock = (folder / ".lock").open("w")
     except OSError as problem:
         raise Failure(
-            f"{folder} cannot be used: {problem}", "choose another with --data-dir"
+            f"{folder} cannot be used: {problem}", "choose another folder with --data-dir"
         ) from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise Failure(
-                f"another `moldau up` runs in {folder}",
-                "stop that one, or choose another folder with --data-dir",
+                f"another `moldau up` is running in {folder}",
+                "stop it, or choose another folder with --data-dir",
             ) from None
         yield
 
@@ -176,7 +181,7 @@ def _ensemble(stack: ExitStack, folder: Path, servers: int, voices: _Voices) -> 
     found = len(list(folder.glob("server-*")))
     if found not in (0, servers):
         raise Failure(
-            f"{folder} has the data of {found} ZooKeeper servers, not of {servers}",
+            f"{folder} has the data of {found} ZooKeeper servers, not {servers}",
             f"start it with --ensemble {found}, or choose another folder with --data-dir",
         )
     show(f"starting {servers} ZooKeeper server{'s' if servers != 1 else ''}", "dim", stderr=True)
@@ -186,10 +191,10 @@ def _ensemble(stack: ExitStack, folder: Path, servers: int, voices: _Voices) -> 
     except NoZooKeeper as problem:
         raise Failure(
             str(problem),
-            "`pip install 'moldau[spark]'`, or name an ensemble with --zookeeper HOSTS",
+            "run `pip install 'moldau[spark]'`, or use a running ensemble with --zookeeper HOSTS",
         ) from None
     except (RuntimeError, OSError) as problem:
-        raise Failure(f"ZooKeeper does not start: {problem}") from None
+        raise Failure(f"ZooKeeper did not start: {problem}") from None
     for server in range(servers):
         voices.follow(f"zookeeper {server}", ensemble.log(server))
     return ensemble
@@ -268,7 +273,7 @@ class _Members:
     def _report(self, member: _Member) -> None:
         status = member.process.process.returncode
         how = f"signal {-status}" if status < 0 else f"status {status}"
-        show(f"broker {member.broker} has ended with {how}", "bold red", stderr=True)
+        show(f"broker {member.broker} ended with {how}", "bold red", stderr=True)
         words = ["moldau", *member.process.command[3:]]
         show(f"  start it again: {shlex.join(words)}", "dim", stderr=True)
 

@@ -73,7 +73,7 @@ def tell_of_activity(story: Story, folder: Path, *, events: int, seed: int, keep
             show(f"$ moldau pipeline run {shlex.quote(str(path))} --once --emit-open", "green")
             pipeline.run(once=True, emit_open=True, spark=spark)
             show_totals(lake)
-            story.tell("Is it right? Everything is computed again, from the events in the table.")
+            story.tell("Is it right? Everything is computed again from the events in the table.")
             prove(lake, produced, story.address)
             if keep:
                 _go_on(pipeline, spark, story, views, folder)
@@ -90,7 +90,7 @@ def example_file() -> Path:
             return path
     raise Failure(
         f"the example {EXAMPLE} is neither at {shipped} nor at {in_repository}",
-        "install moldau again",
+        "reinstall moldau",
     )
 
 
@@ -233,7 +233,10 @@ def _go_on(
     thread = threading.Thread(target=feed.run, args=(views,), daemon=True)
     with stopping() as stop, pipeline.start(spark) as running:
         thread.start()
-        story.tell("Everything goes on, with new views every few seconds. To explore, elsewhere:")
+        story.tell(
+            "Everything keeps running, with new views every few seconds. To "
+            "explore, try in another terminal:"
+        )
         show(f"export MOLDAU_BOOTSTRAP={story.address}", "green")
         for command in (
             f"moldau consume {TOPIC}",
@@ -247,7 +250,7 @@ def _go_on(
             f"from deltalake import DeltaTable; print(DeltaTable('{table}').to_pyarrow_table())"
         )
         show(f'{sys.executable} -c "{program}"', "green")
-        show(f"\nThe data lies in {folder}; Ctrl-C ends all of it.", "bold")
+        show(f"\nThe data is in {folder}. Ctrl-C stops everything.", "bold")
         try:
             running.wait(stop=stop)
         finally:

@@ -25,11 +25,11 @@ def tell_of_orders(story: Story) -> None:
     story.tell("A topic with six partitions.")
     story.run("topics create orders --partitions 6")
     story.tell(
-        "Twelve orders. What stands before the comma is the key, which picks the partition,",
+        "Twelve orders. The part before the comma is the key, which picks the partition,",
         "so that the orders of one customer stay in order.",
     )
     story.run(PRODUCE, typed=orders(1, 13))
-    story.tell("Read some back. A message stays in the log after it was read.")
+    story.tell("Read some of them back. A message stays in the log after it has been read.")
     story.run(
         "consume orders --from-beginning --max 4"
         " --format 'partition {partition}, offset {offset}: {key}, {value}'"
@@ -45,7 +45,7 @@ def tell_of_orders(story: Story) -> None:
 def _share(story: Story, members: Members) -> None:
     story.tell(
         "Three cooks share the work: three processes, one group. Each partition has one reader,",
-        "so that every order is cooked once. Whoever is first begins with the orders from before.",
+        "so that every order is cooked once. The first one starts with the earlier orders.",
     )
     members.start()
     members.wait_until_shared()
@@ -70,7 +70,7 @@ def _take_over(story: Story, members: Members) -> None:
     story.run("groups describe kitchen")
     story.tell(
         f"After {SESSION_TIMEOUT_S} seconds without a sign of life the group gives its partitions",
-        "to the others, who go on exactly where it stopped.",
+        "to the others, who continue exactly where it stopped.",
     )
     members.wait_for(range(25, 37))
     members.wait_until_shared()

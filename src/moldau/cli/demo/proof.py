@@ -101,8 +101,9 @@ def check_views(what: str, rows: Sequence[Row], found: Mapping[PageMinute, Count
     if wrong:
         key = min(wrong)
         problem = (
-            f"{len(wrong):,} of {len(wanted):,} differ, such as {key[1]} at {key[0]:%H:%M}: "
-            f"{found.get(key)} where the events come to {wanted.get(key)}"
+            f"{len(wrong):,} of {len(wanted):,} differ, such as {key[1]} at "
+            f"{key[0]:%H:%M}: {found.get(key)} but the events give "
+            f"{wanted.get(key)}"
         )
     return Check(what, f"{len(found):,} pages and minutes", problem)
 
@@ -119,7 +120,7 @@ def check_sessions(rows: Sequence[Row], sessions: Sequence[Row]) -> Check:
         key = min(wrong, default=None)
         problem = (
             f"{len(wrong):,} of {len(wanted):,} differ, such as {key}: "
-            f"{found.get(key) if key else None} where the events come to "
+            f"{found.get(key) if key else None} but the events give "
             f"{wanted.get(key) if key else None}"
         )
     return Check("sessions", f"{len(found):,} sessions", problem)

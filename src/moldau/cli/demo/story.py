@@ -43,7 +43,7 @@ class Story:
 def running_broker(folder: Path) -> Iterator[str]:
     """A broker process on a free port; its address. Stopped with SIGTERM, and that must work."""
     command = ["broker", "--data-dir", str(folder), "--listen", "127.0.0.1:0"]
-    show("# A real broker, in a process of its own.", "bold")
+    show("# A real broker, in its own process.", "bold")
     show(f"$ moldau {shlex.join(command)}", "green")
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "broker-output.txt"

@@ -171,7 +171,7 @@ class Collector:
         except BadLine as problem:
             raise Failure(
                 f"{followed.path}, line at byte {piece.start}: {problem}",
-                "correct it in the file and start again: it goes on from there",
+                "correct it in the file and start again: it resumes there",
             ) from None
         line = Line(self, source, piece)
         followed.under_way.append(line)

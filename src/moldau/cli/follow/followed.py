@@ -83,8 +83,8 @@ class Followed:
             self._held += len(arrived)
         elif not known.rotated:
             show(
-                f"{self.path}: the file that was followed is gone, and with it any line after "
-                f"byte {position}",
+                f"{self.path}: the file that was followed is gone; lines after byte "
+                f"{position} are lost",
                 "yellow",
                 stderr=True,
             )

@@ -96,8 +96,8 @@ def _state_file(folder: Path, cluster: str | None, topic: str, file: Path) -> St
         return StateFile(folder, cluster or "", topic, file)
     except OSError as problem:
         raise Failure(
-            f"the place in {file} cannot be kept in {folder}: {problem.strerror}",
-            "name another folder with --state",
+            f"the position in {file} could not be saved in {folder}: {problem.strerror}",
+            "choose another folder with --state",
         ) from None
 
 
@@ -111,5 +111,5 @@ def _arrived(
     # A partition that a state does not know is newer than the state.
     offsets = {p: min(state.offsets.get(str(p), 0) for state in states) for p in range(count)}
     ids = {known.id for state in states for known in state.files}
-    show("the last run did not end well; looking at what it has delivered", "dim", stderr=True)
+    show("the last run did not end cleanly; checking what it delivered", "dim", stderr=True)
     return read_back(consumer, topic, offsets, ids)

@@ -62,8 +62,9 @@ class StateFile:
             owner = lock.read().strip()
             lock.close()
             raise Failure(
-                f"{path} is followed into {topic} already, by process {owner or '(unknown)'}",
-                "stop that one, or give this one another --state folder to send every line twice",
+                f"{path} is already being followed into {topic}, by process {owner or '(unknown)'}",
+                "stop that process; or, to send every line twice, give this one "
+                "another --state folder",
             ) from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
@@ -79,8 +80,8 @@ class StateFile:
             return msgspec.json.decode(content, type=State)
         except (msgspec.DecodeError, msgspec.ValidationError) as problem:
             raise Failure(
-                f"{self.file} is no state of a collector: {problem}",
-                "remove it to start from the beginning of the files, which sends lines again",
+                f"{self.file} is not a collector's state: {problem}",
+                "remove it to start from the beginning of the files; lines will then be sent again",
             ) from None
 
     def save(self, state: State) -> None:
@@ -93,8 +94,8 @@ class StateFile:
             os.replace(beside, self.file)
         except OSError as problem:
             raise Failure(
-                f"the place in {state.path} cannot be saved: {problem}",
-                "no line is lost or doubled by this; start again when there is room",
+                f"the position in {state.path} could not be saved: {problem}",
+                "no line is lost or sent twice; start again when there is room",
             ) from None
 
     def close(self) -> None:

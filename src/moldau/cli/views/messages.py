@@ -74,7 +74,9 @@ def parse_json_line(line: bytes, encode: Callable[[Any], bytes] | None = None) -
         raise BadLine("not a JSON object")
     strange = sorted(fields.keys() - OWN_FIELDS - FOREIGN_FIELDS)
     if strange:
-        raise BadLine(f"unknown field {strange[0]!r}; known are {', '.join(sorted(OWN_FIELDS))}")
+        raise BadLine(
+            f"unknown field {strange[0]!r}; the known fields are {', '.join(sorted(OWN_FIELDS))}"
+        )
     value = fields.get("value")
     encoded = encode is not None and value is not None and fields.get("value_base64") is None
     return Outgoing(
@@ -115,7 +117,7 @@ def _number(fields: dict[str, Any], name: str, limit: int) -> int | None:
     if number is None:
         return None
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < limit:
-        raise BadLine(f"{name} must be a whole number from 0")
+        raise BadLine(f"{name} must be a whole number, 0 or more")
     return number
 
 
@@ -223,7 +225,7 @@ def compile_format(template: str, decode: Decode | None = None) -> Callable[[Mes
             continue
         if name not in PLACEHOLDERS or spec or conversion:
             known = " ".join(f"{{{known}}}" for known in PLACEHOLDERS)
-            raise ValueError(f"{{{name}}} is not a placeholder; there are {known}")
+            raise ValueError(f"{{{name}}} is not a placeholder; use {known}")
         parts.append(sources[name])
     parts.append(b"\n")
     if parts == [PLACEHOLDERS["value"], b"\n"]:

@@ -17,5 +17,5 @@ def confirm(question: str, yes: bool) -> None:
     if not reply.endswith("\n"):
         print(file=sys.stderr)
     if reply.strip().lower() not in ("y", "yes"):
-        advice = "" if reply else "to do it without being asked, add --yes"
+        advice = "" if reply else "to skip this question, add --yes"
         raise Failure("nothing was changed", advice)
