@@ -26,8 +26,8 @@ class WriteFailed(Exception):
 def report_loss(what: str, fail: bool) -> None:
     """Fails, or says so and lets the query go on: what `failOnDataLoss` is about."""
     if fail:
-        raise DataLoss(f"{what}. To go on without them, set the option failOnDataLoss to false")
-    log.warning("%s; the query goes on, as failOnDataLoss is false", what)
+        raise DataLoss(f"{what}. To continue without them, set the option failOnDataLoss to false")
+    log.warning("%s; the query continues, because failOnDataLoss is false", what)
 
 
 def lost_range(topic: str, partition: int, start: int, end: int, why: str) -> str:

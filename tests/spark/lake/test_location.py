@@ -31,5 +31,5 @@ def test_a_scheme_that_deltalake_does_not_write_to_is_refused() -> None:
 
 
 def test_commits_that_could_overwrite_each_other_are_refused() -> None:
-    with pytest.raises(LakeError, match="nothing would be exactly once"):
+    with pytest.raises(LakeError, match="rows could be lost"):
         Location.parse("s3://bucket/orders", {"aws_s3_allow_unsafe_rename": "true"})

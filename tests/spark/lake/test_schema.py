@@ -144,7 +144,7 @@ def test_only_plain_values_partition_a_table() -> None:
     require_partitionable("t", schema, ["day"])
     for names, problem in (
         (["f"], "cannot partition"),
-        (["missing"], "is not there"),
+        (["missing"], "does not exist"),
         (["id", "day", "f"], "cannot partition"),
     ):
         with pytest.raises(SchemaConflict, match=problem):

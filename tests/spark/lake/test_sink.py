@@ -299,7 +299,7 @@ def test_rows_that_nothing_puts_in_order_are_an_error(spark: SparkSession, tmp_p
         sink.write(twice, 0)
     assert rows_of(path) == []
     same_record = twice.selectExpr("*", _order("7"))
-    with pytest.raises(LakeError, match="nothing tells which is newer; give order_by"):
+    with pytest.raises(LakeError, match="nothing says which is newer; give order_by"):
         sink.write(same_record, 0)
     # The same row twice is no question, and a later batch is newer than an earlier one.
     sink.write(twice.where("v <> 'a'"), 0)
@@ -343,7 +343,7 @@ def test_upsert_refuses_rows_without_a_key(spark: SparkSession, tmp_path: Path) 
     sink = DeltaSink(path, app_id="app", mode="upsert", keys=["k"])
     with pytest.raises(SchemaConflict, match="'k' is a key, and null in 1 rows"):
         sink.write(spark.sql("select * from values (1, 'a'), (null, 'b') as t(k, v)"), 0)
-    with pytest.raises(SchemaConflict, match="'k' is a key, and not in the batch"):
+    with pytest.raises(SchemaConflict, match="'k' is a key, but not in the batch"):
         sink.write(spark.sql("select 'a' v"), 0)
     assert rows_of(path) == []
 
@@ -371,7 +371,7 @@ def test_records_that_another_query_has_written_are_refused(
             sink.write(numbers(spark, 5, 12), 0, offsets(5, 12))
         with pytest.raises(OffsetConflict, match="begins at an unknown offset"):
             sink.write(numbers(spark, 0, 12), 0, offsets(-1, 12))
-        with pytest.raises(OffsetConflict, match="without offsets nobody can tell"):
+        with pytest.raises(OffsetConflict, match="without offsets we cannot know"):
             sink.write(numbers(spark, 0, 12), 0)
         assert not sink.write(numbers(spark, 10, 12), 0, offsets(10, 12)).skipped
     finally:

@@ -72,7 +72,7 @@ def test_no_option_is_both_taken_and_refused() -> None:
         ({"maxTriggerDelay": "soon"}, "not a duration"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is higher than"),
         ({"subscribePattern": "a.*"}, "exactly one of"),
-        ({"columns": "value,colour"}, "columns has 'colour', but there are key, value"),
+        ({"columns": "value,colour"}, "columns has 'colour', but must be among key, value"),
         ({"columns": "value,value"}, "twice"),
         ({"columns": "value", "includeHeaders": "true"}, "disagree"),
         ({"kafka.bootstrap.servers": "nowhere"}, "'nowhere' is not an address"),

@@ -129,7 +129,7 @@ def test_a_broker_that_gives_nothing_new_is_an_error_after_a_while(answer: bytes
 
 def test_a_first_batch_that_is_cut_short_is_an_error() -> None:
     script = Script({0: batch(0, 1, 2)[:-1]}, 3)
-    with pytest.raises(CorruptBatch, match="cut short the batch at 0"):
+    with pytest.raises(CorruptBatch, match="sent an incomplete batch at offset 0"):
         read_script(script, 0, 3)
 
 

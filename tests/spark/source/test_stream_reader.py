@@ -109,7 +109,7 @@ def test_offsets_may_be_given_by_partition_and_by_time(moldau_session_broker: Br
         start(startingTimestamp="5000")
     lenient = {"startingOffsetsByTimestampStrategy": "latest"}
     assert start(startingTimestamp="5000", **lenient) == 10
-    with pytest.raises(OptionError, match=f"missing are {topic}-0, and not read are {topic}-5"):
+    with pytest.raises(OptionError, match=f"missing: {topic}-0; not read: {topic}-5"):
         start(startingOffsets=f'{{"{topic}": {{"5": 4}}}}')
 
 
@@ -263,7 +263,7 @@ def test_a_deleted_topic_stops_a_stream_only_where_losses_do(
         caplog.clear()
         assert restarted.latestOffset(start, EVERYTHING) == start
         assert restarted.latestOffset(start, EVERYTHING) == start
-        assert caplog.text.count(f"{topic}-0 is gone, deleted perhaps with records unread") == 1
+        assert caplog.text.count(f"{topic}-0 is gone; records may have been deleted unread") == 1
         assert planned(restarted, start, start) == []
     bounded = reader(broker, topic, **careless)
     bounded.prepareForTriggerAvailableNow()

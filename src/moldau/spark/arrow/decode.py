@@ -35,7 +35,7 @@ _WRONG = {
     kernels.BAD_MAGIC: "a batch is not in the format v2 (magic 2)",
     kernels.BAD_LENGTH: "the length of a batch is wrong",
     kernels.BAD_RECORD: "a record's lengths do not fit its bytes",
-    kernels.BAD_OFFSET: "a record's offset lies outside its batch",
+    kernels.BAD_OFFSET: "a record's offset is outside its batch",
     kernels.BAD_TIME: "a record's timestamp is not a time",
     kernels.BAD_HEADER: "a record's headers do not fit its bytes",
     kernels.NO_ROOM: "a batch has more records than it says",
@@ -151,7 +151,7 @@ class Decoder:
             start, end, count, base, span, attributes = row[:6]
             codec = attributes & CODEC_MASK
             if not 0 <= count <= span + 1:
-                raise self._wrong(f"{count} records over {span + 1} offsets", base)
+                raise self._wrong(f"{count} records for {span + 1} offsets", base)
             if codec == Codec.NONE:
                 if runs and runs[-1].table is scan.table and runs[-1].end == number:
                     runs[-1].end = number + 1
@@ -164,7 +164,7 @@ class Decoder:
                 row[kernels.START], row[kernels.END] = start, end
                 runs.append(_Run(body, np.array([row], np.int64), 0, 1))
             if count * SMALLEST_RECORD > end - start:
-                raise self._wrong(f"{count} records cannot lie in {end - start} bytes", base)
+                raise self._wrong(f"{count} records do not fit in {end - start} bytes", base)
             size += end - start
             rows += count
             if size >= self._target_bytes:

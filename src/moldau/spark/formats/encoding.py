@@ -101,7 +101,7 @@ def _only_column(frame: DataFrame, key: Sequence[str]) -> str:
         return "`value`"
     if len(rest) != 1:
         raise FormatError(
-            f"with the format string, one column besides the key is written, or the one called "
-            f"`value`; there are {', '.join(rest) or 'none'}"
+            "with the format string, there must be one column besides the key, "
+            f"or one called `value`; there are {', '.join(rest) or 'none'}"
         )
     return f"`{rest[0]}`"

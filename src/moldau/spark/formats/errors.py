@@ -14,8 +14,8 @@ class BadRecord(Exception):
 
     def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
         super().__init__(
-            f"the record at {topic}-{partition} offset {offset} does not parse: {reason}. "
-            f"To have such records set aside, name a topic in dead_letters"
+            f"the record at {topic}-{partition} offset {offset} does not parse: "
+            f"{reason}. To set such records aside, name a topic in dead_letters"
         )
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 NAME = "moldau-values"
 OPTION = "values"
 
-NO_VALUE = "the record has no value; the setting 'tombstones' says what such records are"
+NO_VALUE = "the record has no value; the setting 'tombstones' says what to do with such records"
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 RECORD_TYPES: dict[str, DataType] = {

@@ -55,6 +55,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if find_spec("deltalake") is None:
         raise SparkMissing(
-            "deltalake not installed; lake tables are part of an extra: pip install 'moldau[spark]'"
+            "deltalake is not installed; lake tables need an extra: pip install 'moldau[spark]'"
         )
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

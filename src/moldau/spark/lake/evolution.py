@@ -100,8 +100,8 @@ def _require_writable(table: DeltaTable, name: str, partition_by: Sequence[str])
         rules += [f"{key} of {field.name}" for key in field.metadata if _is_rule(key)]
     if rules:
         raise LakeError(
-            f"{name} has rules that this sink cannot keep ({', '.join(rules)}); write to another "
-            f"table, or drop them"
+            f"{name} has rules that this sink cannot follow "
+            f"({', '.join(rules)}); write to another table, or drop them"
         )
 
 

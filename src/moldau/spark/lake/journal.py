@@ -118,10 +118,11 @@ def require_continuation(
         return []
     if last.offsets is None or entry.offsets is None:
         raise OffsetConflict(
-            f"{name} has batches of {entry.app_id!r} up to {last.batch_id} from another query "
-            f"(id {last.query_id or 'none'}), perhaps one whose checkpoint is lost, and without "
-            f"offsets nobody can tell whether batch {entry.batch_id} is among them; bring back the "
-            f"checkpoint, or use another app_id if the records are others"
+            f"{name} has batches of {entry.app_id!r} up to {last.batch_id} from "
+            f"another query (id {last.query_id or 'none'}), perhaps one whose "
+            "checkpoint is lost, and without offsets we cannot know whether "
+            f"batch {entry.batch_id} is among them; restore the checkpoint, or "
+            "use another app_id if these are other records"
         )
     begun = {(topic, partition): first for topic, partition, (first, _) in entry.offsets}
     missed = []
@@ -132,11 +133,12 @@ def require_continuation(
         if first < end:
             where = "an unknown offset" if first == UNKNOWN else str(first)
             raise OffsetConflict(
-                f"{name} has {topic}-{partition} up to offset {end - 1} from another query of "
-                f"{entry.app_id!r} (id {last.query_id or 'none'}), and batch {entry.batch_id} "
-                f"begins at {where}; to go on with a lost checkpoint, start the query with "
-                f"startingOffsets={last.offsets.starting_offsets()}, which is what "
-                f"committed_offsets says"
+                f"{name} has {topic}-{partition} up to offset {end - 1} from "
+                f"another query of {entry.app_id!r} (id {last.query_id or 'none'}), "
+                f"and batch {entry.batch_id} begins at {where}; to continue after a "
+                "lost checkpoint, start the query with "
+                f"startingOffsets={last.offsets.starting_offsets()}, as "
+                "committed_offsets returns it"
             )
         missed.append(f"{topic}-{partition}: offsets {end} to {first - 1}")
     return missed
@@ -167,8 +169,8 @@ def committed_offsets(
         return None
     if last.offsets is None:
         raise LakeError(
-            f"{path} has batches of {app_id!r} up to {last.batch_id}, but written without offsets; "
-            f"pass offsets to DeltaSink.write"
+            f"{path} has batches of {app_id!r} up to {last.batch_id}, but they "
+            "were written without offsets; pass offsets to DeltaSink.write"
         )
     return last.batch_id, Offsets.at(last.offsets.ends)
 
@@ -178,9 +180,10 @@ def _require_unknown(name: str, table: DeltaTable, app_id: str) -> None:
     batch_id = table.transaction_version(app_id)
     if batch_id is not None:
         raise OffsetConflict(
-            f"{name} has batches of {app_id!r} up to {batch_id}, and its log does not go back far "
-            f"enough to say how far they come (delta.logRetentionDuration); bring back the "
-            f"checkpoint, or find out from the rows where to go on, and use another app_id"
+            f"{name} has batches of {app_id!r} up to {batch_id}, but its log "
+            "does not go back far enough to say where they ended "
+            "(delta.logRetentionDuration); restore the checkpoint, or find out "
+            "from the rows where to continue, and use another app_id"
         )
 
 

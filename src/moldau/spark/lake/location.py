@@ -106,6 +106,7 @@ def _refuse_unsafe(path: str, options: Mapping[str, str]) -> None:
     given = {key.upper(): value for key, value in options.items()}
     if str(given.get(name, os.environ.get(name, ""))).lower() in ("true", "1", "yes"):
         raise LakeError(
-            f"{path}: with {name} two writers can overwrite each other's commits, so nothing would "
-            f"be exactly once; leave it out (S3 and most stores like it can put if absent)"
+            f"{path}: with {name} two writers can overwrite each other's "
+            "commits, so rows could be lost; leave it out (S3 and most similar "
+            "stores support conditional writes)"
         )

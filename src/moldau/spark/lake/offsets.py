@@ -103,7 +103,7 @@ def ends_of_log(text: str) -> dict[str, dict[int, int]]:
     """The offsets at which a batch ends, from the text of Spark's log: a line for each source."""
     version, _, sources = text.partition("\n")
     if version != "v1":
-        raise LakeError(f"the form of this file is {version[:20]!r}, and only 'v1' can be read")
+        raise LakeError(f"the format of this file is {version[:20]!r}, but only 'v1' can be read")
     ends: dict[str, dict[int, int]] = {}
     for line in sources.split("\n")[1:]:
         ends = _merged(ends, _topics(line), least=True)

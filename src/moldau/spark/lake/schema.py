@@ -65,8 +65,8 @@ def fit(table: str, have: pa.Schema | None, batch: pa.Schema) -> Fit:
             raise SchemaConflict(
                 table,
                 field.name,
-                f"is there twice, as {twin.name!r} and {field.name!r}",
-                "rename or drop one: names in a table do not differ by case alone",
+                f"appears twice, as {twin.name!r} and {field.name!r}",
+                "rename or drop one: column names must differ by more than case",
             )
         given[field.name.lower()] = field
     pairs, fields, added = [], [], []
@@ -168,7 +168,7 @@ def _merged_struct(
                 table,
                 name,
                 f"is {mine.name!r} in the table",
-                "rename it: fields do not differ by case alone",
+                "rename it: field names must differ by more than case",
             )
         else:
             fields[field.name] = mine.with_type(_merged(table, name, mine.type, field.type))
@@ -192,13 +192,13 @@ def _require_storable(table: str, column: str, kind: pa.DataType) -> None:
         raise SchemaConflict(
             table,
             column,
-            "has a character in its name that Delta tables do not take (one of ' ,;{}()=', a tab, "
-            "a line break), or no name",
+            "has a character in its name that Delta tables do not allow (one "
+            "of ' ,;{}()=', a tab, a line break), or no name",
             "rename it with alias",
         )
     if pa.types.is_null(kind):
         raise SchemaConflict(
-            table, column, "is always null and has no type", "cast it to what it will hold"
+            table, column, "is always null and has no type", "cast it to the type that it will hold"
         )
     if pa.types.is_map(kind):
         _require_storable(table, f"{column}.key", kind.key_type)
@@ -214,9 +214,7 @@ def require_partitionable(table: str, schema: pa.Schema, partition_by: Sequence[
     """Columns that name a folder have to be plain values that are written in one way only."""
     for name in partition_by:
         if name not in schema.names:
-            raise SchemaConflict(
-                table, name, "is to partition the table, and is not there", "select it"
-            )
+            raise SchemaConflict(table, name, "is in partition_by, but does not exist", "select it")
         kind = schema.field(name).type
         if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_floating(kind):
             raise SchemaConflict(
@@ -224,7 +222,10 @@ def require_partitionable(table: str, schema: pa.Schema, partition_by: Sequence[
             )
     if schema.names and set(schema.names) <= set(partition_by):
         raise SchemaConflict(
-            table, schema.names[0], "and all others partition the table", "leave one to be stored"
+            table,
+            schema.names[0],
+            "and all other columns partition the table",
+            "leave at least one column out of partition_by",
         )
 
 

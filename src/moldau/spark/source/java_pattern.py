@@ -274,7 +274,7 @@ class _Parser:
             self._skip_comments()
             if self._sees("&&") or (self._sees("]") and not is_empty):
                 if is_empty:
-                    self._refuse("nothing stands beside '&&'")
+                    self._refuse("'&&' has nothing beside it")
                 return found
             is_empty = False
             token = self._next("this class is not closed", start)

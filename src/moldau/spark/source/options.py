@@ -95,14 +95,14 @@ KNOWN = (
     *WITHOUT_EFFECT,
 )
 
-_NO_GROUP = "the source joins no group; to have its progress committed, name one in 'commitGroup'"
+_NO_GROUP = "the source joins no group; to commit its progress, name a group in 'commitGroup'"
 _BYTES = "keys and values are bytes; decode them with DataFrame operations"
-_RETRIES = "retrying is bounded by 'kafka.default.api.timeout.ms'"
-_PLAINTEXT = "the source speaks to brokers without TLS or authentication"
+_RETRIES = "'kafka.default.api.timeout.ms' limits retries"
+_PLAINTEXT = "the source does not support TLS or authentication"
 REFUSED = {
     "groupIdPrefix": _NO_GROUP,
     "kafka.group.id": _NO_GROUP,
-    "kafka.auto.offset.reset": "say where to start with 'startingOffsets'",
+    "kafka.auto.offset.reset": "set the start with 'startingOffsets'",
     "kafka.key.deserializer": _BYTES,
     "kafka.value.deserializer": _BYTES,
     "kafka.enable.auto.commit": _NO_GROUP,
@@ -202,7 +202,7 @@ def columns_of(options: Options) -> tuple[str, ...]:
     for word in options.text("columns").split(","):
         name = word.strip().lower()
         if name not in proper:
-            raise OptionError(f"columns has {word.strip()!r}, but there are {', '.join(ALL)}")
+            raise OptionError(f"columns has {word.strip()!r}, but must be among {', '.join(ALL)}")
         if proper[name] in columns:
             raise OptionError(f"columns has {proper[name]!r} twice")
         columns.append(proper[name])

@@ -83,7 +83,8 @@ def _read(
             continue
         if is_empty and stream.size >= HEADER_SIZE:
             raise CorruptBatch(
-                f"{wanted.topic}-{wanted.partition}: the broker cut short the batch at {position}"
+                f"{wanted.topic}-{wanted.partition}: the broker sent an incomplete "
+                f"batch at offset {position}"
             )
         if position == before and time.monotonic() - moved > settings.stalled_after_s:
             _stalled(stream.partition, wanted, position, settings)
@@ -97,7 +98,7 @@ def _after_gap(gap: OffsetOutOfRange, wanted: OffsetRange, settings: ReadSetting
         why = f"deleted by retention or on request: the log starts at {gap.log_start} now"
     else:
         end = wanted.end
-        why = f"although they were there when the query was planned: the log ends at {gap.log_end}"
+        why = f"although they existed when the query was planned: the log ends at {gap.log_end}"
     what = lost_range(wanted.topic, wanted.partition, gap.offset, end, why)
     report_loss(what, settings.fail_on_data_loss)
     return end
@@ -108,12 +109,13 @@ def _stalled(
 ) -> None:
     readable = fetched.last_stable if settings.fetch.read_committed else fetched.high_watermark
     if readable <= position:
-        why = f"although they were there when the query was planned: the log ends at {readable}"
+        why = f"although they existed when the query was planned: the log ends at {readable}"
         what = lost_range(wanted.topic, wanted.partition, position, wanted.end, why)
         report_loss(what, settings.fail_on_data_loss)
         return
     raise ReadStalled(
-        f"{wanted.topic}-{wanted.partition}: no records from offset {position} on for "
-        f"{settings.stalled_after_s:g} s (kafkaConsumer.pollTimeoutMs), though it has up to "
+        f"{wanted.topic}-{wanted.partition}: no records from offset "
+        f"{position} on for {settings.stalled_after_s:g} s "
+        "(kafkaConsumer.pollTimeoutMs), although it has records up to "
         f"{readable}"
     )

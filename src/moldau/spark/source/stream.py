@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _report_gone(self, gone: Sequence[TopicPartition]) -> None:
         if gone:
             verb = "is" if len(gone) == 1 else "are"
-            what = f"{names(gone)} {verb} gone, deleted perhaps with records unread"
+            what = f"{names(gone)} {verb} gone; records may have been deleted unread"
             report_loss(what, self._fails)
 
     def _starts(

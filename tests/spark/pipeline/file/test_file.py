@@ -86,7 +86,7 @@ def test_a_given_address_and_single_settings_go_before_the_file(tmp_path: Path) 
         ),
         (('path = "l', 'mode = "appendd"\npath = "l'), 12, "mode: there is no choice 'appendd'"),
         (('path = "l', 'trigger = "often"\npath = "l'), 12, "'often' is not a time"),
-        (("[tables.pages]", "[tables.views]"), 6, "views is the name of a source already"),
+        (("[tables.pages]", "[tables.views]"), 6, "views is already the name of a source"),
         (("[tables.pages]", "[tables.2pages]"), 6, "'2pages' is no name for SQL"),
         (("[sources.views]", "bootstrap = 'here'\n[sources.views]"), 1, "'here' is not an address"),
         (("[sources.views]", "chekpoint = 'x'\n[sources.views]"), 1, "did you mean 'checkpoint'?"),
@@ -113,7 +113,7 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) 
 def test_a_sink_that_feeds_its_own_source_is_refused(tmp_path: Path) -> None:
     loop = RIGHT + '[sinks.loop]\nfrom = "pages"\ntype = "topic"\ntopic = "page-views"\n'
     ((line, message),) = problems(tmp_path, loop)
-    assert (line, message) == (16, "source views reads page-views: that would go round")
+    assert (line, message) == (16, "source views reads page-views: that would be a loop")
 
 
 def test_two_sinks_do_not_share_a_path(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_right_file_has_no_problems_and_leaves_nothing_behind(
             '[tables.t]\nsql = "SELECT * FROM u"\n[tables.u]\nsql = "SELECT * FROM events"\n' + RAW,
             7,
             "table t",
-            "table u stands below; a table sees the tables above it",
+            "table u is defined below; a table can only read tables above it",
         ),
         (
             "[tables.t]\nsql = '''\nSELECT name\nFORM events'''\n" + RAW,
@@ -193,7 +193,7 @@ NUMBERED = [("time", pa.timestamp("us", tz="UTC")), ("number", pa.int32())]
             NUMBERED,
             {"constraint": {"positive": "number > 0"}},
             "",
-            "has rules that this sink cannot keep (delta.constraints.positive)",
+            "has rules that this sink cannot follow (delta.constraints.positive)",
         ),
         (
             NUMBERED,

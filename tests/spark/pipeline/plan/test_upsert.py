@@ -192,7 +192,7 @@ def test_rows_of_one_record_have_no_order_among_them(
     topic = fresh_topic(broker)
     parts = '[tables.parts]\nsql = "SELECT id, explode(parts) AS value FROM rows"\n'
     send(broker, topic, [row("a", "", parts=["x", "y"])])
-    with pytest.raises(PipelineError, match="several rows in the batch, and nothing tells which"):
+    with pytest.raises(PipelineError, match="several rows in the batch, and nothing says which"):
         upserting(tmp_path, broker, topic, "", parts, of="parts").run(once=True, spark=spark)
     ordered = upserting(tmp_path, broker, topic, 'order_by = ["value"]\n', parts, of="parts")
     ordered.run(once=True, spark=spark)
@@ -222,11 +222,11 @@ def test_check_says_where_there_is_no_order(
     joined = f'[tables.joined]\nsql = "{sql}"\n'
     pipeline = upserting(tmp_path, broker, topic, "", OTHER, joined, of="joined")
     (problem,) = pipeline.check(spark)
-    assert "nothing tells which of two rows with the same keys is newer" in problem.message
+    assert "nothing says which of two rows with the same keys is newer" in problem.message
     assert "give 'order_by'" in problem.message
     assert problem.part == "sink state"
     assert pipeline.file.path.read_text("utf-8").splitlines()[problem.line - 1] == 'keys = ["id"]'
-    with pytest.raises(PipelineError, match="nothing tells which of two rows"):
+    with pytest.raises(PipelineError, match="nothing says which of two rows"):
         pipeline.run(once=True, spark=spark)
     ordered = upserting(tmp_path, broker, topic, 'order_by = "lsn"', OTHER, joined, of="joined")
     assert ordered.check(spark) == []

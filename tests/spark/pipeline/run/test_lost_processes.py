@@ -85,7 +85,7 @@ def test_queries_that_lost_a_process_go_on_and_one_that_loses_it_for_ever_says_s
             send(broker, topic, [event(turn, number=turn)])
             follow(running, lambda: are_written(turn + 1))  # noqa: B023
             kill(words)
-        assert "offsets has ended: it was killed, or had not enough memory" in caplog.text
+        assert "offsets has ended: it was killed, or ran out of memory" in caplog.text
         send(broker, topic, [event(3, number=3)])
         follow(running, lambda: are_written(4))
         monkeypatch.setattr("moldau.spark.pipeline.run.running.RESTARTS", 0)

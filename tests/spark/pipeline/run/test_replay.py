@@ -111,5 +111,5 @@ keys = ["minute", "name"]
 def test_a_wrong_choice_of_sinks_is_refused(spark: SparkSession, pipeline: Pipeline) -> None:
     with pytest.raises(PipelineError, match="there is no sink 'rwa'; did you mean 'raw'"):
         pipeline.replay(None, None, sinks=["rwa"], spark=spark)
-    with pytest.raises(PipelineError, match="another target is for one sink"):
+    with pytest.raises(PipelineError, match="another target needs exactly one sink"):
         pipeline.replay(None, None, into="x", spark=spark)

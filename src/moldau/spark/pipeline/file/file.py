@@ -150,7 +150,9 @@ class _Reading:
             return found
         for name, body in entries.items():
             if _NAME.fullmatch(name) is None:
-                self._add(f"{name!r} is no name for SQL; use letters, digits and _", section, name)
+                self._add(
+                    f"{name!r} is not a valid name in SQL; use letters, digits and _", section, name
+                )
             elif not isinstance(body, dict):
                 self._add(f"{name} must be a table: [{section}.{name}]", section, name)
             else:
@@ -216,7 +218,7 @@ class _Reading:
             self._check_source(name, source)
         for name in settings.tables:
             if name in settings.sources:
-                self._add(f"{name} is the name of a source already", "tables", name)
+                self._add(f"{name} is already the name of a source", "tables", name)
         for name, sink in settings.sinks.items():
             self._check_sink(name, sink, settings)
         self._check_targets(settings)
@@ -232,7 +234,7 @@ class _Reading:
         if source.format in ("string", "raw") and (source.schema or source.schema_file):
             self._add(f"the format {source.format} has no schema", *path, "schema")
         if source.format == "raw" and source.tombstones is not None:
-            self._add("the format raw has all records as they are", *path, "tombstones")
+            self._add("the format raw returns all records as they are", *path, "tombstones")
         if source.watermark is not None:
             self._interval(source.watermark.delay, *path, "watermark", "delay")
         for column in source.metadata:
@@ -260,11 +262,11 @@ class _Reading:
             if isinstance(sink, (DeltaSinkSettings, ParquetSink)):
                 other = seen.setdefault(sink.path, name)
                 if other != name:
-                    self._add(f"sink {other} writes to {sink.path} already", "sinks", name, "path")
+                    self._add(f"sink {other} already writes to {sink.path}", "sinks", name, "path")
             if isinstance(sink, TopicSink):
                 for source_name, source in settings.sources.items():
                     if sink.topic in source.topics:
-                        message = f"source {source_name} reads {sink.topic}: that would go round"
+                        message = f"source {source_name} reads {sink.topic}: that would be a loop"
                         self._add(message, "sinks", name, "topic")
 
     def _interval(self, text: str, *path: str) -> None:
@@ -295,17 +297,23 @@ def _mode_problem(sink: AnySink) -> str:
         if mode == "update":
             return "a Delta table has the modes append, upsert (with keys) and complete, not update"
         if mode == "upsert" and not sink.keys:
-            return "upsert needs 'keys', the columns by which rows are found"
+            return "upsert needs 'keys', the columns that identify a row"
         if sink.keys and mode in ("append", "complete"):
             return f"'keys' are for upsert, not for {mode}"
         if sink.orders and not sink.keys:
-            return "'order_by' needs 'keys', the columns by which rows are found"
+            return "'order_by' needs 'keys', the columns that identify a row"
         if sink.delete_where and not sink.keys:
-            return "'delete_where' needs 'keys', the columns by which rows are found"
+            return "'delete_where' needs 'keys', the columns that identify a row"
     elif isinstance(sink, ParquetSink) and mode not in (None, "append"):
-        return f'Parquet files can only be added to, not {mode}; type = "delta" can do that'
+        return (
+            f'Parquet files can only be appended to, so {mode} is not possible; use type = "delta"'
+        )
     elif mode == "upsert":
-        return "upsert is for Delta tables; a topic gets changed rows with update, by their key"
+        return (
+            "upsert is for Delta tables; use update to send changed rows to a topic, by their key"
+        )
     elif isinstance(sink, TopicSink) and mode == "complete":
-        return "complete would send every row again with each batch; a topic takes append or update"
+        return (
+            "complete would send every row again with each batch; use append or update for a topic"
+        )
     return ""

@@ -46,12 +46,14 @@ class AvroReading:
         names = " and ".join(self.subjects) or "its subject"
         if self.schema_file is None:
             return (
-                f"Start the pipeline again: it takes up the latest version of {names} and goes on "
-                f"at this batch. If that lacks them too, give a 'schema_file' that has them"
+                "Start the pipeline again: it will use the latest version of "
+                f"{names} and resume at this batch. If that version lacks them too, "
+                "give a 'schema_file' that has them"
             )
         return (
-            f"Add them to {self.schema_file} and start the pipeline again: it goes on at this "
-            f"batch. What versions of {names} have at a start and the file lacks is left out"
+            f"Add them to {self.schema_file} and start the pipeline again: it "
+            f"resumes at this batch. Fields that versions of {names} have at "
+            "the start and the file lacks are left out"
         )
 
     def say_what_is_left_out(self, source: str) -> None:
@@ -62,7 +64,7 @@ class AvroReading:
             extra = extra_fields(reader, json.loads(version.text))
             if extra:
                 log.warning(
-                    "source %s: what version %d of %s has beyond the schema is left out: %s",
+                    "source %s: fields of version %d of %s that the schema lacks are left out: %s",
                     source,
                     version.version,
                     version.subject,

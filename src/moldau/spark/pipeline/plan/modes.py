@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 OutputMode = Literal["append", "update", "complete"]
 
 _WITHOUT_WATERMARK = (
-    "the rows of this table change as long as the pipeline runs, since it aggregates without a "
-    "watermark, and append writes a row only once it is final. Set a 'watermark' on the source and "
-    "group by a window of its column"
+    "the rows of this table never become final, because it aggregates "
+    "without a watermark, and append writes only final rows. Set a "
+    "'watermark' on the source and group by a window of its column"
 )
 _REMEDY = {
     "delta": ", or give 'keys' to replace rows by, or mode = \"complete\"",
@@ -40,7 +40,7 @@ def output_mode(sink: AnySink, frame: DataFrame) -> tuple[OutputMode, str]:
     if wanted[0] == "append" and "watermark" in text:
         return "append", _WITHOUT_WATERMARK + _REMEDY[sink.type]
     if wanted[0] == "complete" and "aggregat" in text:
-        return "complete", "complete is for tables that aggregate; this one has no end of rows"
+        return "complete", "complete is for tables that aggregate; this one grows without limit"
     return wanted[0], text
 
 

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from moldau.schemas import SchemaStore
 
 _NO_ORDER = (
-    "nothing tells which of two rows with the same keys is newer, since rows of this table are "
-    "neither made of one record each nor totals by these keys: give 'order_by', the columns by "
-    "which the greater row is newer"
+    "nothing says which of two rows with the same keys is newer, "
+    "because rows of this table are neither made from one record each "
+    "nor totals by these keys: give 'order_by', the columns by which "
+    "the greater row is newer"
 )
 
 

@@ -268,7 +268,7 @@ class Writer:
                 schema_id = 0
                 refused = self.store().problem(subject, json.loads(schema))
                 if refused:
-                    raise FormatError(f"the schema store would not take this schema: {refused}")
+                    raise FormatError(f"the schema store would refuse this schema: {refused}")
         except (ClientError, ValueError) as problem:
             raise self._error(str(problem), setting) from None
         return schema, pack_header(schema_id), self.target

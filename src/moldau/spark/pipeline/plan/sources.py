@@ -155,8 +155,8 @@ class Sources:
             moment = datetime.fromisoformat(start)
         except ValueError:
             raise self._error(
-                f"start is {start!r}, but must be earliest, latest or a moment such as "
-                f"2024-02-29T12:00Z",
+                f"start is {start!r}, but must be earliest, latest or a time such "
+                "as 2024-02-29T12:00Z",
                 name,
                 "start",
             ) from None

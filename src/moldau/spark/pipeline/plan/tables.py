@@ -70,7 +70,7 @@ class Tables:
             if wanted == name:
                 return f"{name} reads itself"
             if wanted in below:
-                return f"table {wanted} stands below; a table sees the tables above it"
+                return f"table {wanted} is defined below; a table can only read tables above it"
             return f"there is no source or table {wanted!r}{nearest(wanted, built)}"
         if condition.startswith(_UNKNOWN_COLUMN):
             wanted = parameters.get("objectName", "").replace("`", "")

@@ -93,7 +93,7 @@ def require_topics(file: PipelineFile, more: str | None = None) -> None:
                 for topic in to_make:
                     admin.create_topic(topic, wanted.get(topic) or -1, if_not_exists=True)
         except ClientError as problem:
-            raise PipelineError(Problem(f"topics cannot be made: {problem}")) from None
+            raise PipelineError(Problem(f"topics could not be created: {problem}")) from None
 
 
 def partitions_of(file: PipelineFile, source: str) -> dict[str, dict[int, int]]:

@@ -83,8 +83,9 @@ class Checkpoint:
             lock.close()
             raise CheckpointInUse(
                 Problem(
-                    f"checkpoint {self.location} is in use by {holder}; two pipelines cannot share "
-                    f"one: stop that one, or set another 'checkpoint'"
+                    f"checkpoint {self.location} is in use by {holder}; two pipelines "
+                    "cannot share a checkpoint: stop the other one, or set another "
+                    "'checkpoint'"
                 )
             ) from None
         self._lock = lock
@@ -149,8 +150,9 @@ class Checkpoint:
             known = json.loads(path.read_text("utf-8"))
         if known and known["name"] != self._pipeline:
             raise _error(
-                f"checkpoint {self.location} belongs to the pipeline {known['name']!r}, and this "
-                f"is {self._pipeline!r}; set another 'checkpoint', or that 'name'"
+                f"checkpoint {self.location} belongs to the pipeline "
+                f"{known['name']!r}, but this is {self._pipeline!r}; set another "
+                "'checkpoint', or use that 'name'"
             )
         before = known.get("sinks", {})
         for sink, names in sources.items():
@@ -158,8 +160,9 @@ class Checkpoint:
             if is_begun and sorted(before.get(sink, names)) != sorted(names):
                 raise _error(
                     f"sink {sink} reads {', '.join(sorted(names))} now, and read "
-                    f"{', '.join(sorted(before[sink]))} before; its checkpoint cannot follow "
-                    f"that. To begin it anew, remove {self.of_sink(sink)}"
+                    f"{', '.join(sorted(before[sink]))} before; its checkpoint does not "
+                    "match. To start again from the beginning, remove "
+                    f"{self.of_sink(sink)}"
                 )
         return {**before, **{sink: sorted(names) for sink, names in sources.items()}}
 

@@ -53,7 +53,7 @@ def _add_batch(offsets: Path, last: int) -> None:
     lines = (offsets / str(last)).read_text("utf-8").splitlines()
     if lines[0] != "v1":
         raise PipelineError(
-            Problem(f"{offsets} has the form {lines[0]!r}, and only 'v1' can be read")
+            Problem(f"{offsets} has the format {lines[0]!r}, but only 'v1' can be read")
         )
     metadata = json.loads(lines[1])
     metadata["batchWatermarkMs"] = END_OF_TIME_MS

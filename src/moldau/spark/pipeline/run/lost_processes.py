@@ -19,7 +19,7 @@ TASK_ENDED = ("Python worker exited unexpectedly", "java.io.IOException: Stream 
 SOURCE_RUNNER = "PythonStreamingSourceRunner"
 SOCKET_CLOSED = ("java.io.EOFException", "java.io.IOException", "java.net.SocketException")
 
-KILLED = "it was killed, or had not enough memory"
+KILLED = "it was killed, or ran out of memory"
 
 
 def lost_process(query: StreamingQuery, failure: BaseException | None = None) -> str | None:
@@ -32,7 +32,7 @@ def lost_process(query: StreamingQuery, failure: BaseException | None = None) ->
         return None
     text = str(problem)
     if NOT_CONNECTED in text:
-        return "a Python process of Spark did not start within ten seconds: the machine is busy"
+        return "a Python process of Spark did not start within ten seconds: the machine is too busy"
     if any(words in text for words in TASK_ENDED):
         return f"a Python process that runs tasks has ended: {KILLED}"
     if failure is None and _is_runner_lost(query):

@@ -70,7 +70,7 @@ def _replay(
     except Exception as problem:
         raise failure(file, writer.name, problem) from None
     if writer.outcome.skipped:
-        log.warning("%s has this very span already, so nothing was added to it", writer.target)
+        log.warning("%s already has this span, so nothing was added", writer.target)
     took_s = time.monotonic() - begun
     counts = [_result(each) for each in counted.values()]
     rows = sum(int(each.get("records", 0)) for each in counts)
@@ -105,7 +105,7 @@ def _chosen(plan: Plan, sinks: Sequence[str], into: str | None) -> dict[str, Pla
     chosen = {name: plan.sinks[name] for name in sinks} if sinks else plan.sinks
     if into is not None and len(chosen) != 1:
         raise PipelineError(
-            Problem(f"another target is for one sink; choose one of {', '.join(chosen)}")
+            Problem(f"another target needs exactly one sink; choose one of {', '.join(chosen)}")
         )
     return chosen
 
@@ -148,8 +148,9 @@ def _require_room(file: PipelineFile, writer: Writer) -> None:
     if not is_empty:
         raise PipelineError(
             file.problem(
-                f"{writer.target} has rows, and a replay would add those of its span to them, "
-                f"perhaps a second time; choose another target (--into), or have it so (--append)",
+                f"{writer.target} has rows, and a replay would add those of its "
+                "span to them, perhaps a second time; choose another target "
+                "(--into), or allow it (--append)",
                 "sinks",
                 writer.name,
             )

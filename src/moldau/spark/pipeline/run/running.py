@@ -96,7 +96,7 @@ class Running:
             # Whoever told this process to stop may have told the others that it needs.
             if not stop.is_set():
                 raise
-            log.warning("while it was told to stop: %s", problem)
+            log.warning("failed to stop the pipeline cleanly: %s", problem)
         except BaseException:
             self.stop(finish=False)
             raise
@@ -160,10 +160,10 @@ class Running:
         before, times = self._restarts.get(name, (batch, 0))
         times = times + 1 if before == batch else 1
         if times > RESTARTS or self.restart is None:
-            message = f"{lost}. It was tried {times} times in a row; the next run goes on here"
+            message = f"{lost}. It failed {times} times in a row; the next run resumes here"
             raise PipelineError(self.file.problem(message, "sinks", name), detail=detail)
         self._restarts[name] = (batch, times)
-        log.warning("sink %s: %s; its query is started again where it was", name, lost)
+        log.warning("sink %s: %s; restarting its query where it was", name, lost)
         outcome.failure = None
         self.restart(name)
         return True
@@ -178,7 +178,7 @@ def _stop(name: str, query: StreamingQuery, deadline: float) -> None:
         # Without Java there is no query either.
         with suppress(Py4JError, *GONE):
             if query.isActive:
-                log.warning("the query of sink %s is still running, though told to stop", name)
+                log.warning("the query of sink %s is still running after it was told to stop", name)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -188,8 +188,9 @@ def _is_news(record: logging.LogRecord) -> bool:
 def without_java(problem: Exception) -> PipelineError:
     return PipelineError(
         Problem(
-            "Spark's Java process has ended: it was killed, or had not enough memory (see "
-            "spark.driver.memory); the next run goes on where this one was"
+            "Spark's Java process has ended: it was killed, or ran out of "
+            "memory (see spark.driver.memory); the next run resumes where this "
+            "one stopped"
         ),
         detail=str(problem),
     )

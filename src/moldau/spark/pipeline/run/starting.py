@@ -84,8 +84,8 @@ def emit_last_windows(running: Running) -> None:
             continue
         if not running.checkpoint.is_local:
             log.warning(
-                "the windows of sink %s that are open stay in its checkpoint, for that is no local "
-                "folder",
+                "the open windows of sink %s stay in its checkpoint, because it is "
+                "not in a local folder",
                 name,
             )
             continue
@@ -168,19 +168,20 @@ def _offsets_of_table(file: PipelineFile, sink: PlannedSink) -> Offsets | None:
     batch, offsets = found
     what = f"the checkpoint of sink {sink.writer.name} is lost, and its table has batch {batch}"
     if not sink.is_stateful:
-        log.warning("%s: going on at %s", what, offsets.starting_offsets())
+        log.warning("%s: resuming at %s", what, offsets.starting_offsets())
         return offsets
     if sink.mode == "append":
         raise PipelineError(
             file.problem(
-                f"{what}. Its windows were in the checkpoint, so it cannot go on there, and to "
-                f"begin anew would write rows again; bring back the checkpoint, or set another "
-                f"'path', or 'keys' to replace rows by",
+                f"{what}. Its windows were in the checkpoint, so it cannot resume, "
+                "and starting again would write rows twice; restore the "
+                "checkpoint, or set another 'path', or set 'keys' to replace rows "
+                "by",
                 "sinks",
                 sink.writer.name,
             )
         )
-    log.warning("%s: all of it is computed anew from the start of its sources", what)
+    log.warning("%s: recomputing everything from the start of its sources", what)
     return None
 
 
