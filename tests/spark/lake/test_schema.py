@@ -93,7 +93,7 @@ def test_any_other_change_is_a_conflict_that_names_both_types(
 @pytest.mark.parametrize(
     ("batch", "problem"),
     [
-        (pa.schema([("a", pa.int8()), ("A", pa.int8())]), "there twice"),
+        (pa.schema([("a", pa.int8()), ("A", pa.int8())]), "appears twice"),
         (pa.schema([("a b", pa.int8())]), "character in its name"),
         (pa.schema([("a", pa.null())]), "has no type"),
         (pa.schema([("a", listed(pa.null()))]), "'a.element' is always null"),

@@ -87,7 +87,7 @@ def test_a_given_address_and_single_settings_go_before_the_file(tmp_path: Path) 
         (('path = "l', 'mode = "appendd"\npath = "l'), 12, "mode: there is no choice 'appendd'"),
         (('path = "l', 'trigger = "often"\npath = "l'), 12, "'often' is not a time"),
         (("[tables.pages]", "[tables.views]"), 6, "views is already the name of a source"),
-        (("[tables.pages]", "[tables.2pages]"), 6, "'2pages' is no name for SQL"),
+        (("[tables.pages]", "[tables.2pages]"), 6, "'2pages' is not a valid name in SQL"),
         (("[sources.views]", "bootstrap = 'here'\n[sources.views]"), 1, "'here' is not an address"),
         (("[sources.views]", "chekpoint = 'x'\n[sources.views]"), 1, "did you mean 'checkpoint'?"),
         (('schema = "t', 'metadata = ["ofset"]\nschema = "t'), 3, "did you mean 'offset'?"),
@@ -119,7 +119,7 @@ def test_a_sink_that_feeds_its_own_source_is_refused(tmp_path: Path) -> None:
 def test_two_sinks_do_not_share_a_path(tmp_path: Path) -> None:
     twice = RIGHT + '[sinks.again]\nfrom = "pages"\ntype = "parquet"\npath = "lake/pages"\n'
     ((_, message),) = problems(tmp_path, twice)
-    assert message == "sink raw writes to lake/pages already"
+    assert message == "sink raw already writes to lake/pages"
 
 
 def test_an_empty_file_lacks_sources_and_sinks(tmp_path: Path) -> None:
