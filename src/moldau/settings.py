@@ -1,4 +1,4 @@
-"""Settings, written down once.
+"""Settings, each defined once.
 
 A part declares its settings as a frozen dataclass whose fields come from `setting(...)`. The field
 is the typed value that code reads; the `Setting` beside it is the name, type, range and text that

@@ -1,4 +1,4 @@
-"""What `moldau bench` measures, and how.
+"""The measurements of `moldau bench`.
 
 The measuring code is part of the package, so that the installed command works anywhere; `bench/`
 at the root of the repository has what is for those who work on Moldau: further measurements, the

@@ -1,4 +1,4 @@
-"""The broker under test, in a process of its own, started as users start it."""
+"""The broker under test: a separate process, started as users start it."""
 
 from __future__ import annotations
 

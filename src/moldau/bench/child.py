@@ -1,4 +1,4 @@
-"""Processes that the bench starts, and ends without fail."""
+"""Processes that the bench starts and always ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong in a measurement."""
+"""Errors of a measurement."""
 
 from __future__ import annotations
 

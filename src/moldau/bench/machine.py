@@ -1,4 +1,4 @@
-"""Which machine and which software the figures belong to."""
+"""The machine and the software that the figures belong to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel knows about a process: CPU time and memory."""
+"""Processes as the kernel sees them: CPU time and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of everything a run measures."""
+"""Scales: how much a run measures."""
 
 from __future__ import annotations
 

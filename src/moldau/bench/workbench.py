@@ -1,4 +1,4 @@
-"""What every measurement is given: the scale, a folder, the processes, the machine's limits."""
+"""The workbench of a measurement: the scale, a folder, the processes, the machine's limits."""
 
 from __future__ import annotations
 

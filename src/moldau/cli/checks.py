@@ -1,4 +1,4 @@
-"""The checks of `moldau doctor`: each looks at one thing and says how it is and what to do."""
+"""The checks of `moldau doctor`: each examines one thing, reports its state and says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Java and Python's workers below it write to stderr, without what means nothing."""
+"""The stderr of Java and its Python workers, without the noise."""
 
 from __future__ import annotations
 

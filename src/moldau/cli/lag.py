@@ -1,4 +1,4 @@
-"""A group at one moment: who is in it, what it has committed, and how far it is behind."""
+"""A group at one moment: its members, its committed offsets and its lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which replicas to move so that the brokers carry equal loads: values in, a plan out."""
+"""Rebalancing: which replicas to move so that the brokers carry equal loads, as a plan."""
 
 from __future__ import annotations
 

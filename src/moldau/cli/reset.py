@@ -1,4 +1,4 @@
-"""Where a reset moves a group to: targets as people write them, and the plan made of them."""
+"""Resets of a group: targets as people write them, and the plan made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a client connects to, and how its settings reach librdkafka.
+"""A client's connection: its addresses, and its settings for librdkafka.
 
 Imports no client library, so that a command line can read the default address for nothing.
 """

@@ -1,4 +1,4 @@
-"""What can go wrong in a client, with the data of what went wrong."""
+"""Errors of a client, with the data of what went wrong."""
 
 from __future__ import annotations
 

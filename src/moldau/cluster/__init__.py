@@ -1,1 +1,1 @@
-"""What a cluster agrees on, where that is kept, and who decides it."""
+"""The cluster: the state that brokers agree on, the stores behind it, and the controller."""

@@ -1,4 +1,4 @@
-"""Decides what becomes of topics and partitions, and has it made durable."""
+"""The controller: decides about topics and partitions, and commits its decisions."""
 
 from __future__ import annotations
 

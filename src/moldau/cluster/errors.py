@@ -1,4 +1,4 @@
-"""Why a change to the cluster was refused."""
+"""Refusals of changes to the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that one decision at a time may be about."""
+"""Locks on names: only one decision at a time may concern each."""
 
 from __future__ import annotations
 

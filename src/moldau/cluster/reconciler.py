@@ -1,4 +1,4 @@
-"""What the controller does unasked: sees to it that everything is led, and by whom it should be.
+"""The reconciler: makes sure, unasked, that every partition is led, and by the right replica.
 
 Nothing here reacts to an event by its content. An event only says that something may be out of
 order; then the state is looked through and brought in order, wherever it stands. So no event can be

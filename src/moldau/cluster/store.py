@@ -1,4 +1,4 @@
-"""Where the cluster's state is kept, whatever keeps it."""
+"""The store of the cluster's state: one interface, whatever keeps it."""
 
 from __future__ import annotations
 

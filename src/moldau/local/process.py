@@ -1,4 +1,4 @@
-"""A broker in a process of its own."""
+"""A broker in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps a process from outliving the one that started it."""
+"""The watchdog: keeps a process from outliving the one that started it."""
 
 from __future__ import annotations
 

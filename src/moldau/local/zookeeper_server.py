@@ -1,4 +1,4 @@
-"""One ZooKeeper server as a process of its own."""
+"""One ZooKeeper server in its own process."""
 
 from __future__ import annotations
 

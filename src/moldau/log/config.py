@@ -1,4 +1,4 @@
-"""The settings of one topic, as the log obeys them."""
+"""The settings of a topic that its log follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contents of a log, as it is taken up."""
+"""The contents of a log when it is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inspection of the files of logs, without a broker or beside one: nothing is ever written.
+"""Inspection of log files, with or without a running broker. Writes nothing.
 
 A running broker appends meanwhile, so the last batch of a log may be seen half written, and
 retention or compaction may take a file away: neither is damage.

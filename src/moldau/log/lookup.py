@@ -1,4 +1,4 @@
-"""Look-ups that read batches: by time, and whether one is sound. Any thread; may block."""
+"""Look-ups that read batches: by time, and to check one. Any thread; may block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a batch, looked into where its topic asks for that.
+"""Record checks: the records of a batch, decoded where its topic requires it.
 
 A compacted topic takes only records with a key, and a topic with a codec of its own has batches
 compressed anew. A batch may hold a million records or expand to 128 MB, so this is done in steps:

@@ -1,4 +1,4 @@
-"""Recovery: a log taken up from its folder, quickly after a clean stop, carefully after a crash."""
+"""Recovery: opens a log, quickly after a clean stop and carefully after a crash."""
 
 from __future__ import annotations
 

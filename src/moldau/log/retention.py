@@ -1,4 +1,4 @@
-"""Retention: a log lets go of its oldest segments. Event loop only."""
+"""Retention: deletes the oldest segments of a log. Event loop only."""
 
 from __future__ import annotations
 

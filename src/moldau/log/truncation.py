@@ -1,4 +1,5 @@
-"""Truncation: a follower drops what its leader does not have, or begins anew. Event loop only.
+"""Truncation: a follower drops what its leader does not have, or starts again empty. Event loop
+only.
 
 The store's checkpoint must be written afterwards, or a crash will find less than the recovery point
 promises.

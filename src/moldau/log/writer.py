@@ -1,4 +1,4 @@
-"""The writable end of a log: what is staged, and the way back when the disk refuses it."""
+"""The writable end of a log: staged batches, and the rollback when the disk refuses them."""
 
 from __future__ import annotations
 

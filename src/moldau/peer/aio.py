@@ -1,4 +1,4 @@
-"""Asyncio connections: each to one broker, with any number of questions under way."""
+"""Asyncio connections: each to one broker, with any number of requests in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster as a blocking client sees it: leaders are found, and what fails is tried again."""
+"""A cluster for a blocking client: finds leaders and retries failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocking face: one connection, for one thread."""
+"""A blocking connection, for one thread."""
 
 from __future__ import annotations
 

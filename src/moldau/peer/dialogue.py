@@ -1,4 +1,4 @@
-"""The protocol of one connection, without I/O: what to send, and what came back.
+"""A dialogue: the protocol of one connection, without I/O.
 
     greeting() -> send -> greeted(frame)      once, until greeted() is true
     ask(api, values) -> send -> answer(asked, frame)

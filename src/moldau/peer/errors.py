@@ -1,4 +1,4 @@
-"""What can go wrong between us and a broker, each with the data of what did."""
+"""Errors between us and a broker, each with the data of what went wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer to a fetch of one partition, taken while it comes."""
+"""Fetch streams: the response to a fetch of one partition, read while it arrives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads one partition from its leader, through leader changes and restarts of brokers."""
+"""A fetcher: reads one partition from its leader, through leader changes and broker restarts."""
 
 from __future__ import annotations
 

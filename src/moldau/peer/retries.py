@@ -1,4 +1,4 @@
-"""How long to go on trying, and how long to wait in between."""
+"""Retries: how long to keep trying, and how long to wait in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: its brokers, topics and leaders, as of one Metadata answer."""
+"""A view of a cluster: its brokers, topics and leaders, from one Metadata response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a batch as the bytes that they are, for who keeps or drops them unchanged."""
+"""Raw records of a batch, for code that keeps or drops them unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Scratch memory: large buffers whose pages come as they are written to, and go in pieces.
+"""Scratch memory: large buffers whose pages are allocated when written, and released piece by
+piece.
 
 A bytearray of 100 MB is zeroed when it is made and unmapped when it goes, and either takes longer
 than an event loop may be held.

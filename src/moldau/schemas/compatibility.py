@@ -1,4 +1,4 @@
-"""Whether what was written with one Avro schema can be read with another.
+"""Compatibility: whether data written with one Avro schema can be read with another.
 
 These are the schema resolution rules of the Avro specification, applied before any data is there:
 the answer is yes only if every value that the writer's schema allows can be read.

@@ -1,4 +1,4 @@
-"""What a schema store refuses."""
+"""Errors of a schema store."""
 
 from __future__ import annotations
 

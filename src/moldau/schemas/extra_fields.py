@@ -1,4 +1,4 @@
-"""Fields that a writer's schema has and a reader's lacks: what resolution would drop."""
+"""Extra fields: those of a writer's schema that a reader's lacks, which resolution would drop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which earlier versions a new schema must get on with, and in which direction."""
+"""Modes: the earlier versions that a new schema must be compatible with, and in which direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a schema store knows: the topic's records, applied in order.
+"""The state of a schema store: the topic's records, applied in order.
 
 No I/O here. Every reader applies the same records in the same order and so comes to the same
 state; that is what decides between two writers.

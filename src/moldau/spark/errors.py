@@ -1,4 +1,4 @@
-"""What the source and the sink say when something is wrong."""
+"""Errors of the source and the sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole cluster on this machine, to be broken and looked at."""
+"""A whole cluster on this machine, to break and to inspect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster in the eyes of one of its brokers."""
+"""The view of the cluster that one of its brokers has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for something to become so, with a deadline."""
+"""Waiting for a condition, with a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Checks that a message's lengths and counts fit its bytes, before kio's native reader sees it.
+"""Bounds: checks that a message's lengths and counts fit its bytes, before kio's native reader sees
+it.
 
 That reader reserves room for an array by the count that the message claims, and the process is
 aborted when a claim is absurd. A broker must not die of one bad request, so every message is walked

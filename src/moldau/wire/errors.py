@@ -1,4 +1,4 @@
-"""Kafka's error codes, those that a broker of ours answers with or understands."""
+"""Kafka's error codes that our brokers send or understand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every request and response but the hot ones, by kio's schemas.
+"""Messages by kio's schemas: every request and response except the hot ones.
 
 Requests are read by kio's native reader into its dataclasses, one class per version. Responses are
 written from plain nested dicts by writers that are compiled once per version from the same

@@ -1,4 +1,4 @@
-"""How many bytes a second this machine moves between two processes over loopback TCP."""
+"""Loopback: how many bytes per second this machine moves between two processes over TCP."""
 
 from __future__ import annotations
 

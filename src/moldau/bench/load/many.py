@@ -1,4 +1,4 @@
-"""Many producers, one request of each under way, all from one process."""
+"""Many producers in one process, each with one request in flight."""
 
 from __future__ import annotations
 

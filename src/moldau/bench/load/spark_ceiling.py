@@ -1,4 +1,4 @@
-"""The most that Spark takes from a Python source: ready-made Arrow batches, one over and over.
+"""The ceiling of a Python source in Spark: one ready-made Arrow batch over and over.
 
 Rows have the columns of the source under test, and as many rows a batch; nothing is fetched or
 decoded, so no source that delivers the same rows can be faster.

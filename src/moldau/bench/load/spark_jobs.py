@@ -1,4 +1,4 @@
-"""What a Spark process of the bench is told to do, one job a line."""
+"""Jobs for a Spark process of the bench, one per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""moldau.client beside confluent-kafka, which it is built on: what its comfort costs."""
+"""moldau.client beside confluent-kafka, which it is built on: the cost of its convenience."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What replication costs, beside the same brokers without it; and how soon topics are made."""
+"""Replication: its cost beside the same brokers without it, and how fast topics are created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a partition is without a leader when its broker dies or falls silent."""
+"""Failover: how long a partition has no leader when its broker dies or falls silent."""
 
 from __future__ import annotations
 

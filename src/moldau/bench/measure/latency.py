@@ -1,4 +1,4 @@
-"""How old a message is when a consumer gets it, at a thousand messages a second."""
+"""Latency: the age of a message when a consumer gets it, at a thousand messages per second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one small Produce request costs: one in flight, and pipelined."""
+"""Small Produce requests: the cost of one, alone in flight and pipelined."""
 
 from __future__ import annotations
 

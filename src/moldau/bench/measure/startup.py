@@ -1,4 +1,4 @@
-"""From exec to the first answer, and the memory of a broker that has nothing to do."""
+"""Start-up: the time from exec to the first response, and the memory of an idle broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`moldau doctor`: what is wrong with my set-up or my connection, and what to do."""
+"""`moldau doctor`: problems of this machine or of the connection, and what to do about them."""
 
 from __future__ import annotations
 

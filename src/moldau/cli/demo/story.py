@@ -1,4 +1,4 @@
-"""What the acts of `moldau demo` are told with: a broker, and commands shown as if typed."""
+"""The stage of `moldau demo`: a broker, and commands shown as if typed."""
 
 from __future__ import annotations
 

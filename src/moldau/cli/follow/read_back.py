@@ -1,4 +1,4 @@
-"""What a collector that died has delivered, learned from the topic itself.
+"""Reading back: the topic itself tells what a dead collector delivered.
 
 Every record of a collector has the header `moldau.position` with `ID:START:LENGTH:CRC`: the id that
 its state file gave to the content of a file, the bytes of the line, and their CRC-32 in hex digits.

@@ -1,4 +1,4 @@
-"""Put together: state files, what was delivered before, and the collector."""
+"""The run of a collector: state files, earlier deliveries, and the loop."""
 
 from __future__ import annotations
 

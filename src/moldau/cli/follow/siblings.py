@@ -1,4 +1,4 @@
-"""Which files of a folder are rotated forms of which: app.log.1, app.log-20240229, app-1.log."""
+"""Rotated siblings of a file: app.log.1, app.log-20240229, app-1.log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file's content: whole lines, from where we stand."""
+"""The content of one file: complete lines, from the current position on."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How commands show things: tables and text for people, JSON for programs."""
+"""Views: tables and text for people, JSON for programs."""

@@ -1,4 +1,4 @@
-"""A cluster as a person looks at it: who is there, who leads what, and what is missing."""
+"""A cluster on the screen: its brokers, what they lead, and what is missing."""
 
 from __future__ import annotations
 

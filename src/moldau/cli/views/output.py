@@ -1,4 +1,4 @@
-"""What commands show: tables and colours for a person, plain text or JSON for a program.
+"""The output of commands: tables and colours for people, plain text or JSON for programs.
 
 rich is imported on first use, so that commands which print nothing do not pay for it. It leaves out
 colours when the output is not a terminal or NO_COLOR is set.

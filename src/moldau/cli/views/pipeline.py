@@ -1,4 +1,4 @@
-"""What a person sees of a running pipeline, and a program with --json."""
+"""A running pipeline on the screen, and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A question before something that cannot be taken back."""
+"""Prompts: a question before something that cannot be undone."""
 
 from __future__ import annotations
 

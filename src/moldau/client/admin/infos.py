@@ -1,4 +1,4 @@
-"""What an `Admin` tells about a cluster."""
+"""The values that an `Admin` returns about a cluster."""
 
 from __future__ import annotations
 

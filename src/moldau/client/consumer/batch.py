@@ -1,4 +1,4 @@
-"""What was fetched at once, and how much of it has been given out.
+"""A fetched batch, and how much of it has been handed out.
 
 Messages are given out by C iterators, without a counter of ours; an iterator over a list knows how
 much is left. Cutting the list ends the iteration, from whatever thread.

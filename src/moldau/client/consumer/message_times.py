@@ -1,4 +1,4 @@
-"""When messages were written, by their timestamps."""
+"""The times of messages, by their timestamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer that is iterated over has fetched and not yet given out."""
+"""Read-ahead: messages that an iterated consumer has fetched but not yet handed out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a message that was sent.
+"""Deliveries: what became of a sent message.
 
 librdkafka calls a delivery back from whichever thread polls it. `Delivery` is that callback itself,
 so that a result costs one object per message.

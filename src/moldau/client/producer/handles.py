@@ -1,4 +1,4 @@
-"""What stands in the place of a producer's librdkafka handle at times."""
+"""Handles that temporarily replace a producer's librdkafka handle."""
 
 from __future__ import annotations
 

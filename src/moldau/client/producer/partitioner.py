@@ -1,4 +1,4 @@
-"""Which partition a message goes to, where the sender does not say.
+"""Partitioners: choose the partition of a message that names none.
 
 Left alone, librdkafka decides: by murmur2 of the key as Java's client does, at random without a
 key. A partitioner of one's own is any function of key, value and the number of partitions.

@@ -1,4 +1,4 @@
-"""Who asks librdkafka for delivery reports, and when.
+"""Delivery reports: who asks librdkafka for them, and when.
 
 librdkafka takes and gives back the interpreter's lock for each report. A thread that did nothing
 but poll would, beside a busy sender, wait a switch interval (5 ms) for every single one. So reports

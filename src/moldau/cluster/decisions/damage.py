@@ -1,4 +1,4 @@
-"""What becomes of a partition one of whose replicas has a log that cannot be trusted any more.
+"""Damage: decisions about a partition with a replica whose log can no longer be trusted.
 
 Functions over values. The replica leaves the in-sync replicas by a new leader epoch, even where it
 keeps the leader: whatever it told a leader about its log it told in an earlier epoch, and that

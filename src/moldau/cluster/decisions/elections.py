@@ -1,4 +1,4 @@
-"""Who leads a partition: every decision on leaders and in-sync replicas that is not the leader's.
+"""Elections: all decisions about leaders and in-sync replicas that the leader does not make itself.
 
 Functions over values; each answers the changes that bring the state in order, none where it is. So
 they can be asked again after a conflict, and asking twice changes nothing twice.

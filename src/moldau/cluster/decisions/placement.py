@@ -1,4 +1,4 @@
-"""Which brokers hold which partition."""
+"""Placement: which brokers hold which partition."""
 
 from __future__ import annotations
 

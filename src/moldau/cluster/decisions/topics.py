@@ -1,4 +1,4 @@
-"""What becomes of topics when somebody asks: decisions on the state of the moment, as values.
+"""Topics: decisions about requests to create, change and delete them, as values.
 
 A decision may be made again, on a later state, because another broker changed something in between.
 Part of the former attempt may have happened by then. So each of these is an object that remembers

@@ -1,4 +1,4 @@
-"""Everything that can happen to a cluster's state.
+"""Changes: everything that can happen to a cluster's state.
 
 A change says what is so from now on, in full and as a value, so that applying a store's changes in
 order to an empty state always gives the same state. Stores keep these structs as JSON: fields may

@@ -1,4 +1,4 @@
-"""kazoo's client, as far as it has to be another: how long it waits, and what it was granted."""
+"""kazoo's client with the changes that we need: its waits, and the timeout that it was granted."""
 
 from __future__ import annotations
 

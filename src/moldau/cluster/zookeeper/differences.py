@@ -1,4 +1,4 @@
-"""What happened, told from what was so before and what is so now."""
+"""Differences: the changes between an earlier and a later state."""
 
 from __future__ import annotations
 

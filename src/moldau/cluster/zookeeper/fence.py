@@ -1,4 +1,4 @@
-"""Whether this broker may lead."""
+"""The fence: whether this broker may lead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What falls to the controller besides deciding."""
+"""Housekeeping of the controller in ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of ZooKeeper and what comes back, as values."""
+"""Operations: requests to ZooKeeper and their results, as values."""
 
 from __future__ import annotations
 

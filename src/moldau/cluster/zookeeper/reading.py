@@ -1,4 +1,4 @@
-"""Reading the cluster's nodes. What makes no sense is complained about and left out."""
+"""Reading the cluster's nodes. Invalid ones are logged and left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The refresher: looks again at whatever may have changed in ZooKeeper, until it has succeeded."""
+"""The refresher: rereads whatever may have changed in ZooKeeper, until it succeeds."""
 
 from __future__ import annotations
 

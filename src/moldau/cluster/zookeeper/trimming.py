@@ -1,4 +1,4 @@
-"""What the controller removes from ZooKeeper since nobody needs it any more."""
+"""Trimming: the controller removes from ZooKeeper what nobody needs any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From changes to what has to be written, decided on values alone."""
+"""Writes: what each change writes to ZooKeeper, decided on values alone."""
 
 from __future__ import annotations
 

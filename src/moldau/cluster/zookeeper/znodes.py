@@ -1,4 +1,4 @@
-"""What lies where in ZooKeeper, and how it is written there.
+"""Znodes: the paths in ZooKeeper and the format of their data.
 
     /moldau-version           the format of all this: 1
     /id                       the cluster's id

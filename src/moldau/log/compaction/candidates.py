@@ -1,4 +1,4 @@
-"""Candidates: which logs want compaction, and the job that each means. Event loop only.
+"""Candidates: the logs that need compaction, and the job for each. Event loop only.
 
     log_start ... dirty_start ... cleanable_end ... high_watermark
       |  clean        |  dirty          |  too young, active or unstable: untouched

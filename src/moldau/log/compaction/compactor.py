@@ -1,4 +1,4 @@
-"""Compaction of one log, for a process of its own (see `worker`).
+"""Compaction of one log, in a separate process (see `worker`).
 
 It reads segments that nobody writes to any more and only writes `.cleaned` files; whether these
 take the place of anything is the broker's decision.

@@ -1,4 +1,4 @@
-"""Jobs and outcomes: what a broker asks of a compaction worker, and what it is told. JSON."""
+"""Jobs and outcomes: a broker's request to a compaction worker, and its answer. JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Swaps: how what a worker has compacted takes its place in the log.
+"""Swaps: compacted segments replace the old ones in the log.
 
 Crash safety is in the names: `.cleaned` files are unfinished and are thrown away by the next start;
 `.swap` files are whole and replace what they cover.

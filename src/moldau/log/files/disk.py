@@ -1,4 +1,4 @@
-"""The disk: whole small files, names, and forcing either to stay. Any thread; blocks."""
+"""The disk: small files and names, written durably. Any thread; blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small text files that say whose a folder is."""
+"""Properties: the small text files that say whom a folder belongs to."""
 
 from __future__ import annotations
 

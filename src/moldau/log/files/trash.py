@@ -1,4 +1,4 @@
-"""Trash: files and folders on their way out."""
+"""Trash: files and folders that are being deleted."""
 
 from __future__ import annotations
 

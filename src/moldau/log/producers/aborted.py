@@ -1,4 +1,4 @@
-"""Aborted batches: those of transactions that were aborted. Any thread; blocks."""
+"""Batches of aborted transactions. Any thread; blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay: the state of producers, as the batches of a log tell it. Any thread; may block."""
+"""Replay: rebuilds the state of producers from the batches of a log. Any thread; may block."""
 
 from __future__ import annotations
 

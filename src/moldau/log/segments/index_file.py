@@ -1,4 +1,4 @@
-"""A file of fixed-size entries whose newest lie in memory."""
+"""Index files: fixed-size entries, the newest of which are in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search in a segment: from an offset to the position of a batch. Any thread; reads, so may block.
+"""Search in a segment: from an offset to the position of a batch. Any thread; may block.
 
 An index that does not match the log is rebuilt on the way.
 """

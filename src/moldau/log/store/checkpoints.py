@@ -1,4 +1,4 @@
-"""Checkpoints of a data folder: how far its logs were flushed, begin, and are committed."""
+"""Checkpoints of a data folder: where logs start, and how far they are flushed and committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ends of all logs, kept outside of their folders: what whoever comes back should find there.
+"""The ends of all logs, kept outside their folders: what a restarted broker should find there.
 
     log-ends      chunks of 64 KiB. The first begins with 128 bytes: a magic number, the boot id
                   of the machine, the number of the broker's registration, how many chunks there

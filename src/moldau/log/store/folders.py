@@ -1,4 +1,4 @@
-"""The folders of logs: how they are named, found, and named when they are out of service."""
+"""The folders of logs: their names, in and out of service."""
 
 from __future__ import annotations
 

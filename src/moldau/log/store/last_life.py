@@ -1,4 +1,4 @@
-"""The last life of a broker, as its data folder tells: how it ended, and what was there then."""
+"""The last life of a broker, from its data folder: how it ended, and where its logs ended."""
 
 from __future__ import annotations
 

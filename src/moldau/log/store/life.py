@@ -1,4 +1,4 @@
-"""The life of a broker with its data folder, and what is left of the one before."""
+"""The life of a broker with its data folder, and the traces of the previous one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Arrow columns that kernels fill: room for them, and what becomes of it."""
+"""The Arrow columns that kernels fill, and the memory for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in a record's value: JSON, Avro, text or bytes, to columns and back.
+"""Formats of a record's value: JSON, Avro, text or bytes, to columns and back.
 
 Records that do not parse are not lost and stop nothing: see `moldau.spark.sink.dead_letters`.
 """

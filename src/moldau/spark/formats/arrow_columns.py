@@ -1,4 +1,4 @@
-"""Python values to Arrow columns, with the rows that do not fit found out."""
+"""Arrow columns from Python values, and the rows that do not fit."""
 
 from __future__ import annotations
 

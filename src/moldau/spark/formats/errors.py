@@ -1,4 +1,4 @@
-"""What is wrong with a format or its schema, before any record is read."""
+"""Errors of a format or its schema, found before any record is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the values of a source are to be read, in a form that travels as an option of the source."""
+"""The specification of a source's values, in a form that fits into an option of the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that are text."""
+"""Text values."""
 
 from __future__ import annotations
 

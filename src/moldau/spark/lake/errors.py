@@ -1,4 +1,4 @@
-"""What a lake table says when a batch cannot become part of it."""
+"""Errors of lake tables."""
 
 from __future__ import annotations
 

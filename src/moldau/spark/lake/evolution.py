@@ -1,4 +1,4 @@
-"""A table that takes a batch: made where there is none, with new columns where it lacks some.
+"""Evolution of a table: created for the first batch, with new columns where it lacks some.
 
 These are transactions of their own, before the batch's: a crash in between leaves columns of nulls.
 """

@@ -1,4 +1,4 @@
-"""What a task does: its rows into Parquet files of the table, of which the driver is told.
+"""Files: a task writes its rows into Parquet files of the table and tells the driver.
 
 Memory is bounded by the plan, not by the rows: a row group is written as soon as enough has come,
 and a file ends when it is large enough. Names are never used twice, so an attempt that fails or is

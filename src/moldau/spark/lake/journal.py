@@ -1,4 +1,4 @@
-"""What the table's own log says about the batches in it.
+"""The journal of batches in the table's own log.
 
 Every batch is one commit. It carries the batch id under two transaction identifiers, which Delta
 keeps for good: that of the application with the query, by which a replay is known, and that of the

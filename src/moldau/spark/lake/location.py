@@ -1,4 +1,4 @@
-"""Where a table lives, and how tasks put files there."""
+"""The location of a table, and how tasks write files there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records of which topics a batch holds."""
+"""The offsets of a batch: which records of which topics it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a batch fits a table: Spark's types as Arrow's, and what a table has to learn."""
+"""Schemas: whether a batch fits a table, Spark's types as Arrow's, and the columns to add."""
 
 from __future__ import annotations
 

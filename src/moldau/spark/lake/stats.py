@@ -1,4 +1,4 @@
-"""What a file holds, as the table's log tells readers: rows, nulls, smallest and largest values.
+"""Statistics of a file in the table's log: rows, nulls, smallest and largest values.
 
 Readers pass over files by these, so a bound may be wider than the values, never narrower. It is
 left out where that cannot be said for sure.

@@ -1,4 +1,4 @@
-"""What a table needs now and then: small files joined, and files that nobody needs removed.
+"""Upkeep of a table: merges small files and removes unused ones.
 
 Both are transactions of their own, after the batch's. When one fails, the batch is in the table all
 the same, so it is logged and done at the next turn.

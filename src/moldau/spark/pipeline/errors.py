@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline: one message, and the place in its file."""
+"""Errors of a pipeline: one message, and the line in its file."""
 
 from __future__ import annotations
 

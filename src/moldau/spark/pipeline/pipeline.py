@@ -1,4 +1,4 @@
-"""A pipeline: a file that says where records come from, what is made of them, and where it goes."""
+"""A pipeline: a file that says where records come from, what SQL does, and where results go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is asked. Sent there with all its code, so only the standard library is used."""
+"""The probe that runs on a worker: sent as code, so it uses only the standard library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How this package gets to the workers of a cluster.
+"""Shipping this package to the workers of a cluster.
 
 Workers are asked what they have. Where they lack this package, or have another version of it, it is
 sent as an archive, which goes before what is installed there. Packages with compiled code cannot be

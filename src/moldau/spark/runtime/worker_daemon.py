@@ -1,4 +1,4 @@
-"""The process from which Spark forks its Python workers, with what they need loaded already.
+"""The worker daemon: Spark forks its Python workers from it, with their modules already loaded.
 
 Each worker would spend half a second on numba and Arrow, and hold them in memory of its own. Worse,
 Spark collects garbage after every task, and with all of that loaded it takes 10 to 30 ms each time;

@@ -1,4 +1,4 @@
-"""Records that do not parse, set aside in a topic of their own.
+"""Dead letters: records that do not parse, set aside in a topic.
 
 A dead letter is the record as it was: key, value and headers. Further headers say where it comes
 from and what is wrong with it. Tasks write them while they read, and end only when the brokers have

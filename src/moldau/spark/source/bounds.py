@@ -1,4 +1,4 @@
-"""Where reading starts and ends: what the options say, and which offsets that comes to."""
+"""Bounds: where reading starts and ends, by the options and as offsets."""
 
 from __future__ import annotations
 

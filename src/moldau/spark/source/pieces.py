@@ -1,4 +1,4 @@
-"""The records of an answer as they come: whole batches, about a megabyte at a time.
+"""Pieces of a response as they arrive: complete batches, about a megabyte at a time.
 
 A piece is decoded and handed on while it is still in the processor's cache, and Java works at it
 while the next one comes. Taking eight megabytes at once makes both wait for memory.

@@ -1,4 +1,4 @@
-"""What the driver finds out: the partitions of a subscription, and their ends."""
+"""The plan of the driver: the partitions of a subscription, and their ends."""
 
 from __future__ import annotations
 

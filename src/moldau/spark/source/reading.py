@@ -1,4 +1,4 @@
-"""What a task does: fetch its range from the leader and hand on Arrow batches, piece by piece."""
+"""Reading in a task: fetches its range from the leader and yields Arrow batches, piece by piece."""
 
 from __future__ import annotations
 

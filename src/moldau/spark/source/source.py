@@ -1,4 +1,4 @@
-"""`format("moldau")`: the data source that Spark finds, and what it gives out.
+"""`format("moldau")`: the data source that Spark finds, and its readers and writers.
 
 Imported in every Python process that Spark starts: what needs time to load waits in functions.
 """

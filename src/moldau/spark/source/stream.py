@@ -1,4 +1,4 @@
-"""The stream reader: lives on the driver for as long as the query does."""
+"""The stream reader: lives on the driver as long as the query."""
 
 from __future__ import annotations
 

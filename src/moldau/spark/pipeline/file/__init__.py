@@ -1,1 +1,1 @@
-"""Pipeline files: what one may say, and where in it something stands. No Spark, no broker."""
+"""Pipeline files: their settings and the lines of those. No Spark, no broker."""

@@ -1,4 +1,4 @@
-"""A pipeline file: read, checked for all that can be said without Spark or a broker."""
+"""A pipeline file: read, and checked as far as possible without Spark or a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in a TOML file something stands: tomllib reads values and forgets their lines."""
+"""Places in a TOML file: tomllib reads values and forgets their lines."""
 
 from __future__ import annotations
 

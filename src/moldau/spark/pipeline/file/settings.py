@@ -1,4 +1,4 @@
-"""What a pipeline file says, typed. Every setting is defined here and nowhere else."""
+"""The settings of a pipeline file, typed. Every setting is defined here and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Plans: sources, tables and sinks of a file as Spark understands them, and what is wrong there."""
+"""Plans: the sources, tables and sinks of a file in Spark, and their problems."""

@@ -1,4 +1,4 @@
-"""What Spark's analysed plan says of a frame: which sources it reads, and how it may be written."""
+"""Analysis of a frame by Spark's plan: which sources it reads, and how it may be written."""
 
 from __future__ import annotations
 

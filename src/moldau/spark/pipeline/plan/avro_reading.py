@@ -1,4 +1,4 @@
-"""How an Avro source reads: one schema for all versions, and those that are known at the start."""
+"""Reading Avro: one schema for all versions, and the versions that are known at the start."""
 
 from __future__ import annotations
 

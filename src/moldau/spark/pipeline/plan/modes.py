@@ -1,4 +1,4 @@
-"""How a sink is written: the mode that its settings and its table leave."""
+"""The modes of a sink: which one its settings and its table allow."""
 
 from __future__ import annotations
 

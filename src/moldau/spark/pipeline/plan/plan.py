@@ -1,4 +1,4 @@
-"""Everything of a file put together in a session: which queries there will be, and what is wrong.
+"""The plan of a file in a session: its queries and its problems.
 
 Building needs Spark, and a schema store for Avro without a file; no topic is looked at, and tables
 only by `table_problems`.

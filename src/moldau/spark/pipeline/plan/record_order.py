@@ -1,4 +1,4 @@
-"""The order of a table's rows, as Spark's plan tells it: which of two with the same keys is newer.
+"""The order of a table's rows, from Spark's plan: which of two with the same keys is newer.
 
 Rows that are each made of one record have the record's order. SQL loses it, for nobody selects it;
 so the plan is changed to carry the column along, wherever rows go through unmerged: projections,

@@ -1,4 +1,4 @@
-"""The topics of a pipeline: those it reads must be there, those it writes are made."""
+"""The topics of a pipeline: those it reads must exist, those it writes are created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last windows of a bounded run that is told to write them.
+"""The last windows of a bounded run, which it writes on request.
 
 In the output mode `append`, a window is written once the watermark has passed it, and a row of an
 outer join once nothing can match it any more. Those that are open when the input ends stay in the

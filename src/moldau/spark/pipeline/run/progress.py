@@ -1,4 +1,4 @@
-"""How far a pipeline is, in the words of those who wait for it."""
+"""The progress of a pipeline, as users read it."""
 
 from __future__ import annotations
 

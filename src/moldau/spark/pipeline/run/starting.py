@@ -1,4 +1,4 @@
-"""Starting the queries of a pipeline: where each goes on, and with which offsets."""
+"""Starting the queries of a pipeline: where each resumes, and with which offsets."""
 
 from __future__ import annotations
 
