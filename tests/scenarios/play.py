@@ -146,7 +146,7 @@ class Play:
         """No broker may say that something committed was lost, or fail in a way nobody foresaw."""
         for broker in self.cluster.brokers:
             text = self.cluster.log(broker).read_text("utf-8", "replace")
-            for sign in ("what was committed is lost", "Traceback"):
+            for sign in ("committed records are lost", "Traceback"):
                 if sign in text:
                     at = text.index(sign)
                     raise Wrong(f"broker {broker} logged: {text[max(0, at - 300) : at + 3000]}")

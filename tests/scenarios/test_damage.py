@@ -74,7 +74,7 @@ def test_a_leader_with_damaged_data_hands_over_and_copies_it_anew(ensemble: Ense
         play.go_on()
         assert len(set_aside(cluster, leader, TOPIC)) == 1
         log = cluster.log(leader).read_text()
-        assert "is to lead it, and it is copied anew from there" in log
+        assert "will lead it, and it is copied again from there" in log
         assert "the damaged files are kept in" in log
 
 
@@ -110,7 +110,7 @@ def test_a_leader_whose_fsync_fails_hands_over_and_trusts_nothing_that_it_has(
         play.go_on()
         # Its new copy fails as well, again and again, and holds up nobody.
         cluster.wait_until(
-            lambda: cluster.log(leader).read_text().count("copying all of it anew") > 1, "twice"
+            lambda: cluster.log(leader).read_text().count("copying everything again") > 1, "twice"
         )
         assert len(set_aside(cluster, leader, TOPIC)) <= 2
         patients.mend(leader)

@@ -92,7 +92,7 @@ class Pair:
         self.cluster.wait_until_in_sync(TOPIC)
         assert [value for _, _, value in read(self.cluster, TOPIC)] == values
         for broker in self.cluster.brokers:
-            assert "what was committed is lost" not in self.cluster.log(broker).read_text()
+            assert "committed records are lost" not in self.cluster.log(broker).read_text()
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def effective_settings(settings: BrokerSettings, configs: BrokerConfigs) -> Brok
                 raise InvalidSetting(name, text, "cannot be set dynamically")
             result = with_dynamic(settings, {None: {**accepted, name: text}})
         except InvalidSetting as error:
-            logger.error("a dynamic setting is ignored: %s", error)
+            logger.error("ignoring a dynamic setting: %s", error)
         else:
             accepted[name] = text
     return result

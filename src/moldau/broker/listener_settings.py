@@ -86,14 +86,14 @@ def parse_listeners(
             reason = f"add {name}:PLAINTEXT to listener.security.protocol.map, which lacks {name}"
             raise InvalidSetting("listeners", listeners, reason)
         if protocol != PLAINTEXT:
-            reason = f"only PLAINTEXT listeners are supported, and {name} is {protocol}"
+            reason = f"only PLAINTEXT listeners are supported, but {name} is {protocol}"
             raise InvalidSetting("listeners", listeners, reason)
     for name, (host, _) in advertised.items():
         if name not in addresses:
             reason = f"there is no listener {name}, only {', '.join(addresses)}"
             raise InvalidSetting("advertised.listeners", advertised_listeners, reason)
         if host in _WILDCARDS:
-            reason = f"nobody can connect to '{host}'; name an address of this machine"
+            reason = f"clients cannot connect to '{host}'; give an address of this machine"
             raise InvalidSetting("advertised.listeners", advertised_listeners, reason)
     return tuple(
         ListenerAddress(name, host, port, advertised.get(name))
@@ -118,7 +118,7 @@ def _parse(key: str, text: str) -> dict[str, Address]:
         scheme, separator, rest = item.rpartition("://")
         name = scheme.upper() if separator else PLAINTEXT
         if not name:
-            raise InvalidSetting(key, text, "expected NAME://HOST:PORT, and the name is empty")
+            raise InvalidSetting(key, text, "expected NAME://HOST:PORT, but the name is empty")
         if name in found:
             raise InvalidSetting(key, text, f"two listeners are called {name}")
         found[name] = parse_address(key, rest)
@@ -141,7 +141,7 @@ def _parse_protocols(text: str) -> dict[str, str]:
         if not colon or not name:
             raise InvalidSetting(key, text, "expected NAME:PROTOCOL,...")
         if protocol not in _PROTOCOLS:
-            raise InvalidSetting(key, text, f"{protocol} is none of {', '.join(_PROTOCOLS)}")
+            raise InvalidSetting(key, text, f"{protocol} is not one of {', '.join(_PROTOCOLS)}")
         if name in found:
             raise InvalidSetting(key, text, f"{name} is named twice")
         found[name] = protocol

@@ -295,7 +295,7 @@ async def _serve(settings: BrokerSettings, most_connections: int) -> None:
     # The contract of the command line: one plain line when the broker serves.
     print(f"moldau broker {broker.id} ready on {in_words(broker.listeners)}", flush=True)  # noqa: T201
     await stopping.wait()
-    logger.info("stopping: finishing what is under way")
+    logger.info("stopping: finishing open requests")
     started = time.monotonic()
     await broker.stop()
     logger.info("stopped cleanly in %.2f s", time.monotonic() - started)

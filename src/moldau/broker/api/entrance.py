@@ -100,7 +100,9 @@ class Entrance:
         if declared is None:
             raise MalformedRequest(f"no API has the key {api}")
         if not declared.first <= version <= declared.last and not declared.any_version:
-            raise MalformedRequest(f"{declared.api.name} has no version {version} here")
+            raise MalformedRequest(
+                f"this broker does not support version {version} of {declared.api.name}"
+            )
         request = Request(
             api, version, correlation_id, connection.client_id, connection.context,
             start, len(frame), connection.received_at,

@@ -91,7 +91,7 @@ class Forwarding:
         try:
             answer = await self._ask(request)
         except ClusterError as error:
-            logger.warning("%s could not be passed on: %s", Api(request.api).name, error.message)
+            logger.warning("%s could not be forwarded: %s", Api(request.api).name, error.message)
             return refuse(request, error)
         if answer is not None:
             return answer
@@ -142,7 +142,7 @@ class Forwarding:
 
         A request may be carried out twice if its answer was lost, as in Kafka.
         """
-        problem = "no broker is the controller at the moment"
+        problem = "there is no controller at the moment"
         try:
             async with asyncio.timeout(WITHIN_S):
                 while not self._controller.is_in_office:
@@ -209,7 +209,7 @@ class Forwarding:
             # As in Kafka: it says nothing about the request, and the client could do nothing.
             raise ClusterError(
                 Error.UNKNOWN_SERVER_ERROR,
-                f"The controller, broker {broker}, refused to take the request: {name_of(code)}",
+                f"The controller, broker {broker}, refused the request: {name_of(code)}",
             )
         return bytes(answer.response_data[5 if is_flexible(api, version) else 4 :])
 
@@ -219,7 +219,9 @@ class Forwarding:
                 while not self._state.topics.keys() >= set(names):
                     await self._changed.wait()
         except TimeoutError:
-            logger.warning("the controller has created %s, but no word of it came here", names)
+            logger.warning(
+                "the controller has created %s, but this broker has not heard of it yet", names
+            )
 
     def _notice(self, changes: Sequence[AnyChange]) -> None:
         for change in changes:

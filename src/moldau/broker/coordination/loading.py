@@ -31,7 +31,7 @@ async def load(log: Log, take: Callable[[bytes, bytes], None]) -> None:
             try:
                 take(key, value)
             except InvalidRecord as problem:
-                logger.error("%s-%d: a record is skipped: %s", log.topic, log.partition, problem)
+                logger.error("%s-%d: skipping a record: %s", log.topic, log.partition, problem)
         if count % _RECORDS_AT_A_TIME == 0:
             await asyncio.sleep(0)
 
@@ -61,6 +61,6 @@ def _collect(
                 latest[record.key] = record.value
     except BatchError as problem:
         logger.error(
-            "%s-%d: the batch at offset %d is skipped: %s",
+            "%s-%d: skipping the batch at offset %d: %s",
             log.topic, log.partition, header.base_offset, problem,
         )  # fmt: skip

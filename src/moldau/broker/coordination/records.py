@@ -51,7 +51,7 @@ class Fields:
     def text(self) -> str:
         text = self.nullable_text()
         if text is None:
-            raise InvalidRecord("a string is null that may not be")
+            raise InvalidRecord("a string that must not be null is null")
         return text
 
     def nullable_text(self) -> str | None:

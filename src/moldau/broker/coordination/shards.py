@@ -139,14 +139,14 @@ class Shards(Generic[S]):
         except (LogError, BatchError, OSError) as problem:
             # If the shard has ended, the log is being made like another leader's.
             if self._shards.get(shard.index) is shard:
-                logger.error("%s cannot be read back and stays unavailable: %s", name, problem)
+                logger.error("%s could not be read and stays unavailable: %s", name, problem)
             return
         if self._shards.get(shard.index) is not shard:
             return
         shard.is_loaded = True
         shard.state.begin()
         took_ms = (self._host.loop.time() - started) * 1000
-        logger.info("coordinating %s of %s, read back in %.0f ms", shard.state, name, took_ms)
+        logger.info("coordinating %s of %s, read in %.0f ms", shard.state, name, took_ms)
 
     def _end(self, index: int) -> None:
         shard = self._shards.pop(index, None)

@@ -32,8 +32,9 @@ class Identity:
         """WrongFolder if the folder is that of a broker alone."""
         if (self._folder / FILE_NAME).exists():
             raise WrongFolder(
-                f"{self._folder} belongs to a broker alone, whose topics no cluster knows;"
-                " start it without --zookeeper, or take an empty --data-dir"
+                f"{self._folder} belongs to a broker that runs alone, and no "
+                "cluster knows its topics; start it without --zookeeper, or use an "
+                "empty --data-dir"
             )
 
     def check_alone(self) -> None:
@@ -41,8 +42,8 @@ class Identity:
         cluster = self._logs.meta.get("cluster.id")
         if cluster is not None and not (self._folder / FILE_NAME).exists():
             raise WrongFolder(
-                f"{self._folder} belongs to the cluster {cluster}; start it with --zookeeper,"
-                " or take an empty --data-dir"
+                f"{self._folder} belongs to the cluster {cluster}; start it with "
+                "--zookeeper, or use an empty --data-dir"
             )
 
     def claim(self, cluster_id: str) -> None:
@@ -52,8 +53,9 @@ class Identity:
         for key, value in wanted.items():
             if found.get(key, value) != value:
                 raise WrongFolder(
-                    f"{self._folder} was made for {key}={found[key]}, but this is {key}={value};"
-                    " every broker needs a --data-dir of its own, made for its cluster"
+                    f"{self._folder} was made for {key}={found[key]}, but this is "
+                    f"{key}={value}; every broker needs its own --data-dir, created for "
+                    "its cluster"
                 )
         self.folder_id = found.get("directory.id") or _new_id()
         wanted = {"version": "1", **wanted, "directory.id": self.folder_id}

@@ -82,17 +82,19 @@ class Losses:
         """Log what was found."""
         if self.is_wiped:
             logger.warning(
-                "the data folder is another than this broker had before: it holds nothing of what"
-                " the cluster counted on, and everything is copied anew"
+                "this is not the data folder that this broker had before: it lacks "
+                "the data that the cluster counts on, and everything is copied "
+                "again"
             )
             return
         if not self.is_sure and self._logs.logs:
             logger.warning(
-                "the last stop was not a clean one, and the machine was started anew since then, or"
-                " the folder is a copy: what was not forced to disk may be lost, so this broker is"
-                " in sync nowhere until it has caught up"
+                "the last stop was not clean, and the machine was restarted since "
+                "then, or the folder is a copy: data that was not forced to disk "
+                "may be lost, so this broker is not in sync for any partition "
+                "until it has caught up"
             )
         for missing in list(self.missing.values())[:_MOST_SENTENCES]:
-            logger.error("%s. It is not in sync until it has been copied anew", missing)
+            logger.error("%s. It is not in sync until it has been copied again", missing)
         if len(self.missing) > _MOST_SENTENCES:
-            logger.error("and so do %d more", len(self.missing) - _MOST_SENTENCES)
+            logger.error("and the same for %d more", len(self.missing) - _MOST_SENTENCES)

@@ -110,7 +110,7 @@ class Membership:
                 continue
             break
         else:
-            raise Conflict("the cluster's state changes faster than this broker can enter it")
+            raise Conflict("this broker could not join: the cluster's state keeps changing")
         if not self.has_entered:
             losses.tell()
             node.logs.life.begin(self.store.registration, node.logs.logs.values())
@@ -163,8 +163,8 @@ class Membership:
                 await self._controller.hand_over()
         except TimeoutError:
             logger.warning(
-                "stopping though %d partitions are still led here: no other replica took over"
-                " within %d ms",
+                "stopping while still leading %d partitions: no other replica took "
+                "over within %d ms",
                 sum(partition.is_leader for partition in self._partitions.values()),
                 settings.controlled_shutdown_timeout_ms,
             )

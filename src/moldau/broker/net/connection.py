@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self.hold = self._responses.hold
         self._output.begin()
         if not self._all.register(self):
-            self.close("there are as many connections as max.connections or the system allow")
+            self.close("the limit of max.connections or of the system is reached")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.input.room()

@@ -155,7 +155,7 @@ class Output(ABC):
 
 def too_short(size: int) -> OSError:
     """The error for a file that ends before a slice of it does."""
-    return OSError(f"a segment ended {size} bytes before the slice that was promised")
+    return OSError(f"a segment ended {size} bytes before the end of the promised slice")
 
 
 # What makes the output of a new connection; OSError when the system has no more descriptors.

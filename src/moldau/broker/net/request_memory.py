@@ -149,7 +149,9 @@ class RequestMemory:
             slowest = min(
                 senders, key=lambda each: each.input.filled / (now - each.receiving_since)
             )
-            slowest.close("it sends its request too slowly, and others wait for the memory")
+            slowest.close(
+                "it sends its request too slowly, and others wait for the memory that it holds"
+            )
 
     # -- large buffers that are done with
 

@@ -135,7 +135,7 @@ class Flusher:
     def _fail(self, partition: Flushed, error: StorageError) -> None:
         """A failed fsync is not tried again: the kernel may have dropped the pages (fsyncgate)."""
         logger.error(
-            "%s-%d could not be forced to disk and is offline: %s",
+            "%s-%d is offline: it could not be flushed to disk: %s",
             partition.topic, partition.index, error,
         )  # fmt: skip
         partition.log.fail(error)

@@ -129,7 +129,7 @@ class Repairs:
         return self._node.state.partition(partition.topic, partition.index)
 
     def _leader_without(self, state: PartitionState) -> int:
-        """Who leads, or is to lead, if not this broker; NO_LEADER if nobody alive can."""
+        """Who leads, or will lead, if not this broker; NO_LEADER if nobody alive can."""
         me, brokers = self._node.id, self._node.state.brokers
         if state.leader == me:
             successor = heir(state, me, eligible(self._node.state))
@@ -145,13 +145,13 @@ class Repairs:
             try:
                 pause_s = await self._step()
             except Conflict as reason:
-                logger.debug("a damaged replica was not given up, trying again: %s", reason)
+                logger.debug("could not give up a damaged replica, trying again: %s", reason)
                 pause_s = random.uniform(0, _CONFLICT_S)
             except (StoreError, StorageError) as reason:
-                logger.warning("a damaged replica is not repaired yet: %s", reason)
+                logger.warning("could not repair a damaged replica yet: %s", reason)
                 pause_s = _NO_ANSWER_S
             except Exception:
-                logger.exception("repairing damaged replicas failed; it is tried again")
+                logger.exception("repairing damaged replicas failed; trying again")
                 pause_s = _FIRST_PAUSE_S
             try:
                 async with asyncio.timeout(pause_s):
@@ -214,10 +214,10 @@ class Repairs:
         if self._is_dispensable(partition, state):
             return None
         logger.error(
-            "%s-%d: %s. This replica is not to be trusted any more; broker %d %s it, and it is"
-            " copied anew from there",
+            "%s-%d: %s. This replica can no longer be trusted; broker %d %s "
+            "it, and it is copied again from there",
             partition.topic, partition.index, log.offline, leader,
-            "is to lead" if state.leader == me else "leads",
+            "will lead" if state.leader == me else "leads",
         )  # fmt: skip
         return struck_off(state, me, leader)
 
@@ -236,8 +236,8 @@ class Repairs:
         self._replicas.drop(partition)
         self._forget(partition)
         logger.warning(
-            "%s-%d: copying all of it anew from broker %d; the damaged files are kept in %s until"
-            " they are removed by hand, or by the next damage",
+            "%s-%d: copying everything again from broker %d; the damaged files "
+            "are kept in %s until you remove them, or until the next damage",
             *key, partition.leader, kept,
         )  # fmt: skip
         try:

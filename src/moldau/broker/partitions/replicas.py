@@ -114,7 +114,9 @@ class Replicas:
                 logs.claim(name, index, topic.id)
             if topic is not None and topic.id == log.topic_id and index < len(topic.partitions):
                 if node.id not in topic.partitions[index].replicas:
-                    logger.info("%s-%d has moved to other brokers: deleted here", name, index)
+                    logger.info(
+                        "%s-%d has moved to other brokers and was deleted here", name, index
+                    )
                     logs.delete(name, index)
             elif log.topic_id in state.deleted:
                 logs.delete(name, index)
@@ -202,7 +204,7 @@ class Replicas:
         except StorageError as error:
             self._incomplete.add(name)
             level = logging.DEBUG if self._is_retrying else logging.ERROR
-            logger.log(level, "%s-%d cannot be served yet: %s", name, index, error)
+            logger.log(level, "%s-%d is not available yet: %s", name, index, error)
             return
         if not self._fenced:
             partition.become(state)

@@ -160,4 +160,4 @@ class Replication:
             try:
                 await asyncio.to_thread(self._node.logs.prepare_high_watermarks())
             except StorageError as error:
-                logger.error("the high watermarks were not written down: %s", error)
+                logger.error("could not save the high watermarks: %s", error)

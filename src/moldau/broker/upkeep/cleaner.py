@@ -51,7 +51,7 @@ class Cleaner:
         try:
             self._saved = read_offsets(self._path) or {}
         except LogError as error:
-            logger.warning("%s; logs are compacted from their beginning", error)
+            logger.warning("%s; compacting logs from their beginning", error)
         for key, log in self._node.logs.logs.items():
             log.clean_end = self._saved.get(key, 0)
 
@@ -130,7 +130,7 @@ class Cleaner:
             self._refuse(chosen, job, outcome)
             return False
         if not await self._swap(chosen, job, outcome):
-            logger.info("%s changed during its compaction, which is tried again", log.folder)
+            logger.info("%s changed during its compaction; trying again", log.folder)
             return False
         await self.checkpoint()
         logger.info(

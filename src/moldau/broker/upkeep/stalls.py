@@ -121,7 +121,7 @@ class Stalls:
         busy_s = min(time.thread_time() - self._cpu_s, late_s)
         more = f"; {self._untold} more since the last such line" if self._untold else ""
         logger.warning(
-            "the event loop was held for %.0f ms, %.0f ms of them on the processor: %s%s",
+            "the event loop was held for %.0f ms, with %.0f ms of CPU time: %s%s",
             late_s * 1000, busy_s * 1000, self._cause or _UNSEEN, more,
         )  # fmt: skip
         self._untold = 0
@@ -153,4 +153,4 @@ def describe(frame: FrameType | None) -> str:
         if module.startswith("moldau."):
             names.append(f"{module.removeprefix('moldau.')}.{frame.f_code.co_qualname}")
         frame = frame.f_back
-    return ", called by ".join(names) or "outside of moldau"
+    return ", called by ".join(names) or "outside moldau"

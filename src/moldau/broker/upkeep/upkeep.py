@@ -82,7 +82,7 @@ class Upkeep:
             try:
                 await work()
             except Exception:
-                logger.exception("the %s round failed; it is tried again later", name)
+                logger.exception("the %s round failed; trying again later", name)
 
     async def delete_expired(self) -> None:
         """Closes segments that are old, deletes what retention no longer keeps, forgets producers.

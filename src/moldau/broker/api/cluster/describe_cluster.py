@@ -26,7 +26,7 @@ def describe_cluster(parts: ClusterParts, request: Request) -> Answer:
     if endpoint_type == CONTROLLERS:
         return {
             "error_code": Error.MISMATCHED_ENDPOINT_TYPE,
-            "error_message": "this is a broker: it has no controllers' addresses to tell",
+            "error_message": "This is a broker: it does not know the addresses of controllers.",
         }
     if endpoint_type != BROKERS:
         return {

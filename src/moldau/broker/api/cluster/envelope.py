@@ -48,7 +48,7 @@ class EnvelopeParts:
 def envelope(parts: EnvelopeParts, request: Request) -> Awaitable[Answer]:
     """Answer the request inside as if its client had asked here."""
     if not request.context.is_inter_broker or not parts.node.is_clustered:
-        raise MalformedRequest("an envelope is taken from brokers only")
+        raise MalformedRequest("only brokers may send envelopes")
     return _handle(parts, request)
 
 
@@ -63,7 +63,7 @@ async def _handle(parts: EnvelopeParts, request: Request) -> Answer:
         return {"error_code": error.error, "response_data": None}
     except Exception:
         # Others have their requests on the same connection.
-        logger.exception("a request that another broker passed on failed")
+        logger.exception("a request that another broker forwarded failed")
         return {"error_code": Error.UNKNOWN_SERVER_ERROR, "response_data": None}
 
 
@@ -85,10 +85,11 @@ def _opened(request: Request) -> Request:
         raise ClusterError(Error.UNSUPPORTED_VERSION, str(reason)) from None
     declared = DECLARED.get(api)
     if declared is None or not declared.forwardable:
-        raise ClusterError(Error.INVALID_REQUEST, f"API {api} is not one that is passed on")
+        raise ClusterError(Error.INVALID_REQUEST, f"API {api} cannot be forwarded")
     if not declared.first <= version <= declared.last:
         raise ClusterError(
-            Error.UNSUPPORTED_VERSION, f"{declared.api.name} has no version {version} here"
+            Error.UNSUPPORTED_VERSION,
+            f"this broker does not support version {version} of {declared.api.name}",
         )
     return Request(
         api,

@@ -75,7 +75,9 @@ def _coordinator(
     key_type = _key_type(request)
     shards = _shards(parts, key_type)
     if key_type == TRANSACTION:
-        return _refused(Error.COORDINATOR_NOT_AVAILABLE, "This broker has no transactions.")
+        return _refused(
+            Error.COORDINATOR_NOT_AVAILABLE, "This broker does not support transactions."
+        )
     if shards is None:
         return _refused(Error.INVALID_REQUEST, f"There are no keys of type {key_type}.")
     if refusal is not None:

@@ -39,7 +39,8 @@ async def init_producer_id(parts: RecordParts, request: Request) -> Answer:
         return _refused(Error.INVALID_REQUEST)
     if body.transactional_id is not None:
         logger.warning(
-            "client %s asked for transactions (transactional.id=%s), which this broker has not",
+            "client %s asked for transactions (transactional.id=%s), which "
+            "this broker does not support",
             request.client_id,
             body.transactional_id,
         )
@@ -47,7 +48,7 @@ async def init_producer_id(parts: RecordParts, request: Request) -> Answer:
     try:
         return {"producer_id": await parts.producer_ids.next(), "producer_epoch": 0}
     except StoreError as error:
-        logger.error("no producer id could be allocated: %s", error)
+        logger.error("could not allocate a producer id: %s", error)
         return _refused(Error.KAFKA_STORAGE_ERROR)
 
 

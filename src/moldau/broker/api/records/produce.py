@@ -245,7 +245,7 @@ def produce(
                 result.error = Error.INVALID_REQUIRED_ACKS
             elif topic in INTERNAL_TOPICS:
                 message = (
-                    f"{topic} is internal: only the {INTERNAL_TOPICS[topic].owner} writes to it"
+                    f"{topic} is internal: only the {INTERNAL_TOPICS[topic].owner} may write to it"
                 )
                 result.fail(Error.INVALID_TOPIC_EXCEPTION, message)
             elif not batch:
@@ -255,7 +255,7 @@ def produce(
                 and len(batch) > _ATTRIBUTES
                 and batch[_ATTRIBUTES] & CODEC_MASK == Codec.ZSTD
             ):
-                message = f"zstd needs Produce v{_FIRST_WITH_ZSTD}, not v{version}"
+                message = f"zstd needs Produce v{_FIRST_WITH_ZSTD} or later, not v{version}"
                 result.fail(Error.UNSUPPORTED_COMPRESSION_TYPE, message)
             elif len(batch) > _ATTRIBUTES and batch[_ATTRIBUTES] & TRANSACTIONAL_BIT:
                 result.fail(*_no_transactions(wanted))
@@ -302,9 +302,9 @@ def _no_transactions(request: ProduceRequest) -> tuple[Error, str]:
     """Why a transactional batch is refused: nobody would ever end its transaction."""
     if request.transactional_id is None:
         code = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return code, "a transactional batch came without a transactional id"
+        return code, "a transactional batch has no transactional id"
     code = Error.INVALID_PRODUCER_ID_MAPPING
-    return code, "this broker has no transactions: no producer has a transactional id"
+    return code, "this broker does not support transactions: leave out transactional.id"
 
 
 def _refuse(

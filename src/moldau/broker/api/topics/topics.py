@@ -22,7 +22,7 @@ from moldau.wire.primitives import TopicKey
 _NO_ID = UUID(int=0)
 _DUPLICATE_NAME = ClusterError(Error.INVALID_REQUEST, "Duplicate topic name.")
 _ALREADY_SUPPLIED = ClusterError(
-    Error.INVALID_REQUEST, "the topic is given by its name and by its id; once is enough"
+    Error.INVALID_REQUEST, "the topic is given both by name and by id; give one"
 )
 
 

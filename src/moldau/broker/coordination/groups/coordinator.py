@@ -272,7 +272,7 @@ class GroupCoordinator:
             try:
                 await self.expire_offsets()
             except Exception:
-                logger.exception("expiring offsets failed; it is tried again later")
+                logger.exception("expiring offsets failed; trying again later")
 
     async def expire_offsets(self) -> None:
         """Delete offsets that have outlived their retention, and groups that have nothing left."""

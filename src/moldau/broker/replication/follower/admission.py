@@ -110,7 +110,7 @@ class Admission:
         try:
             await asyncio.to_thread(self._node.logs.prepare_checkpoint())
         except StorageError as error:
-            logger.error("the checkpoint after a truncation failed, trying again: %s", error)
+            logger.error("could not save a checkpoint after a truncation, trying again: %s", error)
             await asyncio.sleep(1)
             self.checkpoint(cut)
             return

@@ -39,5 +39,5 @@ async def _offset_at(
     answer = await connection.ask(Api.LIST_OFFSETS, values)
     (found,) = answer.topics[0].partitions
     if found.error_code:
-        raise Refused(found.error_code, f"{followed}: where its log lies is not known")
+        raise Refused(found.error_code, f"{followed}: the bounds of its log are not known")
     return int(found.offset)

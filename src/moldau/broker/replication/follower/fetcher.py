@@ -229,7 +229,7 @@ class Fetcher:
             self._expect_nothing()
             return
         if answer.error:
-            raise Refused(answer.error, f"broker {self._leader} refused to be copied from")
+            raise Refused(answer.error, f"broker {self._leader} refused to serve this follower")
         if not self._session.id:
             self._session.established(answer.session_id)
             if not answer.session_id:

@@ -51,7 +51,7 @@ class Next(Enum):
     CHECKPOINT = "write down that the log is shorter, then ask on"
     RELOCATE = "find out where the leader's log lies"
     RETRY = "ask again after a while"
-    STOP = "the log takes nothing more"
+    STOP = "the log accepts no more records"
 
 
 class Followed:
@@ -154,8 +154,8 @@ class Followed:
         self._truncate(end, f"epoch {epoch} of the leader ends at {leader_end}")
         if (log.log_end, log.epochs.latest) == before:
             self.complain(
-                f"the leader's log parts from ours in epoch {epoch} at {leader_end}, which is"
-                f" beyond our end {log.log_end}",
+                f"the leader's log diverges from ours in epoch {epoch} at "
+                f"{leader_end}, which is beyond our end {log.log_end}",
                 logging.ERROR,
             )
             return Next.RETRY
@@ -170,7 +170,7 @@ class Followed:
                 return Next.CHECKPOINT
             if leader_start > log.log_end:
                 logger.warning(
-                    "%s: everything up to %d is gone at the leader; going on from there, not %d",
+                    "%s: the leader has deleted everything before %d; continuing there, not at %d",
                     self, leader_start, log.log_end,
                 )  # fmt: skip
                 self.partition.is_cut = True
@@ -187,7 +187,7 @@ class Followed:
         before, watermark = log.log_end, log.high_watermark
         if end < watermark:
             logger.error(
-                "%s: cutting below the high watermark %d, what was committed is lost: %s",
+                "%s: truncating below the high watermark %d, committed records are lost: %s",
                 self, watermark, reason,
             )  # fmt: skip
         if end < log.flushed:
@@ -195,7 +195,7 @@ class Followed:
         truncate_to(log, end)
         if log.log_end != before:
             logger.info(
-                "%s: cut from %d to %d to follow broker %d in epoch %d: %s",
+                "%s: truncated from %d to %d to follow broker %d in epoch %d: %s",
                 self, before, log.log_end, self.partition.leader, self.epoch, reason,
             )  # fmt: skip
 

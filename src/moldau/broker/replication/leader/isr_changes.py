@@ -66,7 +66,7 @@ class IsrChanges:
                 if asked:
                     await self._ask(asked)
         except Exception:
-            logger.exception("changing in-sync replicas failed; it is tried again later")
+            logger.exception("changing in-sync replicas failed; trying again later")
         finally:
             self._task = None
 
@@ -102,7 +102,7 @@ class IsrChanges:
             try:
                 await self._node.store.commit(changes, as_controller=False)
             except (Conflict, NotController) as reason:
-                logger.debug("in-sync replicas not changed, to be asked again: %s", reason)
+                logger.debug("in-sync replicas not changed, asking again: %s", reason)
                 self._refused(asked)
                 await asyncio.sleep(random.uniform(0, _CONFLICT_S))
                 self._waiting.update(dict.fromkeys(asked))
@@ -160,6 +160,6 @@ class IsrChanges:
         for partition, (_, isr) in asked.items():
             level = logging.WARNING if len(isr) < partition.min_isr else logging.INFO
             logger.log(
-                level, "%s-%d: in sync are now %s of %s",
+                level, "%s-%d: in-sync replicas are now %s of %s",
                 partition.topic, partition.index, list(isr), list(partition.replicas),
             )  # fmt: skip

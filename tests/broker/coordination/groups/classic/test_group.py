@@ -492,7 +492,7 @@ def test_a_rebalance_is_told_in_one_line_with_its_reason() -> None:
     report = table.reports[-1]
     assert report.needs_action
     assert f"'{first}' sent no heartbeat within its session timeout." in str(report)
-    assert "To do: see whether it still runs" in str(report)
+    assert "To do: check whether it still runs" in str(report)
     table.leave(second)
     assert str(table.reports[-1]).endswith("'b-2' left. Now it is empty. Nothing to do.")
 

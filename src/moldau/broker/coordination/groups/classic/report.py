@@ -22,19 +22,19 @@ class Cause(Enum):
     SHRUNK = ("had no more room under group.max.size", "")
     SILENT = (
         "sent no heartbeat within its session timeout",
-        "see whether it still runs; if it only pauses that long, raise its session.timeout.ms",
+        "check whether it still runs; if it only pauses that long, raise its session.timeout.ms",
     )
     LATE = (
         "did not rejoin within the rebalance timeout",
-        "see what holds it up between polls, or raise its max.poll.interval.ms",
+        "check what delays it between polls, or raise its max.poll.interval.ms",
     )
     UNSYNCED = (
         "never asked for its assignment",
-        "see whether it still runs; it is out of the group until it joins again",
+        "check whether it still runs; it is out of the group until it joins again",
     )
     UNSTORED = (
-        "brought an assignment that could not be stored",
-        f"see what the broker's log says about {CONSUMER_OFFSETS.name}",
+        "sent an assignment that could not be stored",
+        f"check the broker's log for {CONSUMER_OFFSETS.name}",
     )
 
     def __init__(self, phrase: str, advice: str) -> None:
