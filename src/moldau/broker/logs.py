@@ -44,7 +44,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(form: str, level: str) -> None:
-    """Sends moldau's log lines to stderr; for a process that is a broker and nothing else."""
+    """Send moldau's log lines to stderr; for a process that is a broker and nothing else."""
     handler = logging.StreamHandler(sys.stderr)
     is_terminal = sys.stderr.isatty()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(is_terminal))

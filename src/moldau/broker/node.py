@@ -34,13 +34,13 @@ class Node:
         return time.time_ns() // 1_000_000
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine that ends with the broker."""
+        """Run a coroutine that ends with the broker."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def end_tasks(self) -> None:
-        """Ends whatever is still running."""
+        """End whatever is still running."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

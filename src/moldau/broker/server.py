@@ -155,7 +155,7 @@ class Broker:
         return next(each for each in self.listeners if each.name == name)
 
     async def start(self) -> None:
-        """Opens the data folder, takes up its partitions, and serves."""
+        """Open the data folder and its partitions, and serve."""
         self.logs.open()
         self._upkeep.open()
         try:
@@ -184,7 +184,7 @@ class Broker:
             await listener.serve()
 
     async def _listen(self) -> None:
-        """Takes the addresses, but lets whoever connects wait until there is a broker to talk to.
+        """Bind the addresses, but let clients wait until the broker is ready.
 
         Once it is registered others must find somebody there, or it would count as dead. Before,
         it knows of a cluster that it is no part of, perhaps of one without any broker: who believes
@@ -202,7 +202,7 @@ class Broker:
             listener.close()
 
     async def _settle_the_past(self) -> None:
-        """Makes known what an earlier life of this broker leaves behind."""
+        """Report what an earlier process of this broker left behind."""
         changes: list[AnyChange] = []
         if not self.membership.is_clustered:
             if self.state.deleted:
@@ -214,7 +214,7 @@ class Broker:
         await self.membership.enter()
 
     async def stop(self) -> None:
-        """Answers what is under way, writes everything down and marks a clean stop."""
+        """Answer open requests, save everything and mark a clean stop."""
         if self.listeners[0].is_bound:
             await self.membership.leave()
             self._stop_listening()
@@ -248,7 +248,7 @@ class Broker:
             await asyncio.sleep(0.01)
 
     def configure(self) -> None:
-        """Takes in the settings that were changed while the broker runs."""
+        """Apply settings that were changed while the broker runs."""
         node = self.node
         node.settings = effective_settings(node.started_with, self.state.broker_configs)
         self.controller.defaults = node.settings
@@ -257,7 +257,7 @@ class Broker:
 
 
 def raise_file_limit() -> int:
-    """Allows this process as many open files as it may have; answers how many."""
+    """Raise this process's limit of open files as far as allowed; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -266,7 +266,7 @@ def raise_file_limit() -> int:
 
 
 def run(settings: BrokerSettings) -> None:
-    """Runs a broker in this process until SIGTERM or SIGINT."""
+    """Run a broker in this process until SIGTERM or SIGINT."""
     import uvloop
 
     logs.configure(settings.log_format, settings.log_level)

@@ -26,7 +26,7 @@ class Slices:
         self._began = monotonic()
 
     async def rest(self) -> None:
-        """Ends a slice, serves others, and begins the next one."""
+        """End a slice, serve others, and begin the next one."""
         ended = monotonic()
         await asyncio.sleep(0)
         if monotonic() - ended > _IDLE_TURN_S:

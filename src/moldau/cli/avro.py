@@ -52,7 +52,7 @@ def connect_store(bootstrap: str) -> SchemaStore:
 
 
 def avro_encoder(bootstrap: str, topic: str, schema: Any, subject: str) -> Encode:
-    """Writes values with a schema, which is registered under the subject if it is not yet."""
+    """Write values with a schema, which is registered under the subject if it is not yet."""
     from moldau.client.avro import encode_avro, parse_avro
     from moldau.client.errors import ClientError, SerializationError
     from moldau.schemas import pack_header
@@ -136,7 +136,7 @@ class AvroDecoder:
 
 
 def _plain(value: object) -> str:
-    """What JSON lacks: bytes as Avro's own JSON has them, the rest as text."""
+    """Convert values that JSON lacks: bytes as in Avro's own JSON, the rest as text."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, datetime | date | time_of_day):

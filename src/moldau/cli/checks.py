@@ -65,7 +65,7 @@ def check_python() -> Finding:
 
 
 def check_packages() -> Finding:
-    """Imports what is compiled, since an installed package may still not fit the machine."""
+    """Import compiled packages: an installed one may still not fit the machine."""
     found, broken = [], []
     for name, module in PACKAGES.items():
         try:
@@ -83,7 +83,7 @@ def check_packages() -> Finding:
 
 
 def check_open_files() -> Finding:
-    """Looks at the hard limit, which a broker raises its own to."""
+    """Check the hard limit, to which a broker raises its own."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -257,7 +257,7 @@ def _check_address(host: str, port: int) -> Iterator[Finding]:
 
 
 def check_round_trip(bootstrap: str) -> Finding:
-    """Sends a message through a topic of its own, which it removes again."""
+    """Send a message through a temporary topic."""
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import NewTopic
 

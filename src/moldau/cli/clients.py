@@ -32,7 +32,7 @@ ASK_DOCTOR = "`moldau doctor` checks the connection step by step"
 
 
 def silent_logger() -> logging.Logger:
-    """What librdkafka would print on stderr; what matters of it comes again as an error."""
+    """Drop what librdkafka would print on stderr; what matters is also reported as an error."""
     logger = logging.Logger("librdkafka")
     logger.addHandler(logging.NullHandler())
     return logger
@@ -148,7 +148,7 @@ def connect_consumer(
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Turns librdkafka's and our client's exceptions inside the block into `Failure`."""
+    """Turn librdkafka's and our client's exceptions inside the block into `Failure`."""
     from confluent_kafka import KafkaException
 
     try:
@@ -162,7 +162,7 @@ def failures() -> Iterator[None]:
 
 
 def failure_of(error: KafkaError, topic: str = "") -> Failure:
-    """What a Kafka error means for the person at the terminal."""
+    """Put a Kafka error into words for the person at the terminal."""
     from confluent_kafka import KafkaError
 
     subject = f"topic {topic}: " if topic else ""

@@ -115,8 +115,9 @@ class _Layout:
         return None
 
     def _best_to_move(self, source: int, target: int) -> TopicPartition | None:
-        """What costs least: first what has to be copied anyway, then of the topic that is spread
-        most unevenly between the two."""
+        """Choose the cheapest move: first what has to be copied anyway, then of the topic that is
+        spread most unevenly between the two.
+        """
         candidates = [
             place
             for place in self._held[source] - self._held[target]

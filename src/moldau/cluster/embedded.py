@@ -204,7 +204,7 @@ class EmbeddedStore:
                 commit.done.set_result(None)
 
     def _append(self, data: bytes) -> None:
-        """Runs on the store's thread, one at a time."""
+        """Run on the store's thread, one at a time."""
         if self._broken is not None:
             raise StoreError(self._broken)
         try:

@@ -49,7 +49,8 @@ class Lease:
             self._on_end()
 
     def renew(self, sent_at: float, now: float) -> bool:
-        """What was sent at this time has been answered; whether that makes up for a lost lease.
+        """Note that a request sent at this time was answered; return whether that restores a lost
+        lease.
 
         If it was sent after the lease had run out, that is over first, whatever the answer says:
         what happened in between is not known yet.

@@ -177,7 +177,7 @@ class Ensemble:
         return bool(self._servers[server].ask("srvr"))
 
     def _mode(self, server: int) -> str | None:
-        """What the server is in the ensemble; None while it serves nobody."""
+        """Return the server's role in the ensemble; None while it does not serve."""
         for line in self._servers[server].ask("srvr").splitlines():
             name, _, value = line.partition(": ")
             if name == "Mode":

@@ -114,7 +114,7 @@ class Durability:
 
 
 def prepare_flush(log: Log) -> Flush | None:
-    """What to force to disk so that everything written survives; None if it already does."""
+    """Return what to flush so that everything written survives; None if it already does."""
     return None if log.offline is not None else log.durability.prepare(log, closing=False)
 
 

@@ -104,7 +104,7 @@ class LeaderEpochs:
 
     @classmethod
     def decode(cls, content: bytes, path: str) -> LeaderEpochs:
-        """What `encode` wrote; CorruptFile if it is anything else."""
+        """Decode what `encode` wrote; raise CorruptFile for anything else."""
         try:
             entries = [
                 (int(epoch), int(start)) for epoch, start in decode_entries(content, path, 2)

@@ -102,7 +102,7 @@ def segment_files(folder: str) -> list[str]:
 
 
 def check_log(folder: str) -> LogReport:
-    """Reads every batch of a log and compares the indexes with them."""
+    """Read every batch of a log and compare the indexes with them."""
     report = LogReport(folder)
     least = 0
     paths = segment_files(folder)

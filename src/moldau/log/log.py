@@ -386,7 +386,7 @@ class Log:
             self.on_failure(self, error)
 
     def fail(self, error: StorageError) -> None:
-        """What the log holds cannot be trusted any more: offline from now on, and told."""
+        """Take the log offline, and log it: its data can no longer be trusted."""
         self.abandon(error)
         if self.on_failure is not None:
             self.on_failure(self, error)

@@ -75,7 +75,7 @@ class RecordCheck:
         return self.batch
 
     def _run(self) -> Iterator[bool]:
-        """Yields before each step whether that belongs on a thread."""
+        """Yield, before each step, whether it belongs on a thread."""
         header = read_header(self.batch)
         codec = self._target(header.attributes)
         if codec is None and not self._config.compacts:
@@ -112,7 +112,7 @@ class RecordCheck:
         return decompress(Codec.of(header.codec), section, limit)
 
     def _walk(self, body: Bytes, header: BatchHeader) -> Iterator[bool]:
-        """Looks into every record, a few at a time; InvalidRecords names those without a key."""
+        """Check every record, a few at a time; InvalidRecords names those without a key."""
         records = decode_records(body, header)
         compacts = self._config.compacts
         total = 0

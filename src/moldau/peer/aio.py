@@ -147,7 +147,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return self._exchange(asked, frame, self._dialogue.fetched)
 
     def recycle(self, records: memoryview) -> None:
-        """Takes back the memory of an answer that nobody looks at any more, for another one.
+        """Reuse the memory of a response that is no longer needed.
 
         Memory that was used before is much cheaper than fresh.
         """
@@ -206,7 +206,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._wake_at(self._frame_size - self._filled)
 
     def _wake_at(self, size: int) -> None:
-        """Has the kernel wake this process when so many bytes have come, or enough of them.
+        """Let the kernel wake this process when that many bytes have arrived, or enough of them.
 
         A large answer would otherwise be read in dozens of pieces. An end of the connection is told
         at once all the same.

@@ -193,7 +193,7 @@ class Connection:
 
 
 def _widen(connected: socket.socket) -> None:
-    """Has the kernel take a whole fetch at once, while we are busy with the last one.
+    """Let the kernel receive a whole fetch at once while we process the last one.
 
     It finds the size of its buffer by how fast we read, and the broker stops and goes meanwhile.
     Waiting for that many bytes makes room for them, where SO_RCVBUF would set a limit; no memory is

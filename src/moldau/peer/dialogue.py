@@ -58,7 +58,7 @@ class Dialogue:
         )
 
     def greeted(self, asked: Asked, frame: memoryview) -> bool:
-        """Learns the broker's versions; False when it wants the greeting in an older version."""
+        """Learn the broker's versions; False when it wants the greeting in an older version."""
         body = self._body(asked, frame)
         code = int.from_bytes(body[:2], "big", signed=True)
         # KIP-511: a version that the broker does not know is answered in version 0, which not
@@ -131,7 +131,9 @@ class Dialogue:
             raise MalformedAnswer(self.address, f"not a Fetch response: {reason}") from None
 
     def fetch_begun(self, asked: Asked, start: memoryview, size: int) -> FetchBeginning | None:
-        """What the first bytes of an answer of `size` say, with positions in it; None: too few."""
+        """Parse the first bytes of a response of `size`, with positions in it; None if there are
+        too few.
+        """
         body = self._body(asked, start)
         before = len(start) - len(body)
         try:

@@ -60,7 +60,7 @@ class PartitionFetcher:
         self._ahead: tuple[int, Asked] | None = None
 
     def close(self) -> None:
-        """Gives the connection back, or closes it when an answer is still to come."""
+        """Return the connection, or close it if a response is outstanding."""
         if self._leader is not None and self._leader.unanswered:
             self._leader.close()
         self._leader = self._ahead = None
@@ -74,7 +74,7 @@ class PartitionFetcher:
                 self.close()
 
     def fetch(self, offset: int) -> FetchStream:
-        """What the leader has from `offset` on; no records when none came in `max_wait_ms`.
+        """Return what the leader has from `offset` on; no records if none came in `max_wait_ms`.
 
         Raises OffsetOutOfRange, TopicRecreated, UnknownTopic, or what was wrong last when it
         could not be had within `retry_within_s`. ConnectionLost while records are taken is the

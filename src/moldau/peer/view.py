@@ -47,7 +47,7 @@ class TopicView:
         return self.error not in (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
 
     def check(self) -> None:
-        """Raises what keeps this topic from being used."""
+        """Raise the error that keeps this topic from being used."""
         if not self.exists:
             raise UnknownTopic(self.name)
         if self.error != Error.NONE:

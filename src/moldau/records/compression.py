@@ -58,7 +58,7 @@ def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Bytes, limit: int) -> Bytes:
-    """What `data` expands to, at most `limit` bytes.
+    """Decompress `data`, to at most `limit` bytes.
 
     BatchTooLarge beyond the limit, CorruptBatch for anything that is not the codec's format.
     """

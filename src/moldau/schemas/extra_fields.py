@@ -53,7 +53,7 @@ class _Comparison:
             self._compare_records(branch, writer, path)
 
     def _branch(self, reader: Any, writer: Any) -> Any:
-        """What of the reader's schema a value of the writer's is read with."""
+        """Return the part of the reader's schema that a value of the writer's is read with."""
         branches = reader if isinstance(reader, list) else [reader]
         alike = [
             resolved

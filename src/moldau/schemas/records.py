@@ -58,7 +58,7 @@ def encode(part: SchemaKey | ConfigKey | SchemaValue | ConfigValue) -> bytes:
 
 
 def decode(key: bytes | None, value: bytes | None) -> Record | None:
-    """What a record says; None for records of other kinds, which others may keep in the topic."""
+    """Parse a record; None for records of other kinds, which others may keep in the topic."""
     try:
         found = _KEYS.decode(key or b"")
         if isinstance(found, SchemaKey):

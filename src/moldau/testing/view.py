@@ -54,13 +54,13 @@ class View:
 
 
 def majority(answers: Sequence[int | None], voters: int) -> int | None:
-    """What more than half of so many voters answered, if they did."""
+    """Return what more than half of the voters answered, if they agree."""
     best = max(set(answers), key=answers.count, default=None)
     return best if 2 * answers.count(best) > voters else None
 
 
 def view_of(answer: Any) -> View:
-    """What an answer to Metadata says."""
+    """Parse a Metadata response."""
     return View(
         frozenset(int(broker.node_id) for broker in answer.brokers),
         int(answer.controller_id),

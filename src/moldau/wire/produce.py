@@ -83,7 +83,7 @@ class PartitionResult:
         self.record_errors: list[tuple[int, str]] | None = None
 
     def fail(self, error: int, message: str | None) -> None:
-        """Turns the answer into an error."""
+        """Turn the answer into an error."""
         self.error = error
         self.message = message
         self.base_offset = self.append_time_ms = self.log_start = -1

@@ -34,7 +34,7 @@ class _Producer:
         self.socket.sendall(self._request)
 
     def is_answered(self) -> bool:
-        """Takes what has come; whether an answer is whole with it."""
+        """Take what has arrived; return whether a response is complete."""
         got = len(self.socket.recv(self._left))
         if not got:
             raise BenchFailed("the broker closed the connection")

@@ -223,7 +223,7 @@ def _spreads(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
 
 
 def _scaling(one: _Contest, two: _Contest) -> Row:
-    """What a second slot brings; each number of slots is a Spark of its own."""
+    """The gain from a second slot; each number of slots needs its own Spark."""
 
     def gain(of_one: list[float], of_two: list[float]) -> list[float]:
         return [b / a for a, b in zip(of_one, of_two, strict=True)]

@@ -92,7 +92,7 @@ class Entrance:
         self._parts = {api: by_type[each.parts] for api, each in self._apis.items()}
 
     def handle(self, connection: Connection, frame: memoryview) -> None:
-        """Has the request answered, now or later; MalformedRequest where nobody can."""
+        """Answer the request, now or later; raise MalformedRequest if that is impossible."""
         api, version, correlation_id, end, start = read_request_header(frame)
         if frame[CLIENT_ID:end] != connection.client_name:
             connection.rename(frame[CLIENT_ID:end])

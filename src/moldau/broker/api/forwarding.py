@@ -99,7 +99,7 @@ class Forwarding:
         return await own if inspect.isawaitable(own) else own
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[Outcome] | None:
-        """Has the controller create these, and waits until they are known here.
+        """Let the controller create these topics, and wait until this broker knows them.
 
         What already exists is as good. None if this broker has become the controller.
         """

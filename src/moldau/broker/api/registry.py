@@ -75,7 +75,7 @@ class Room(Generic[P]):
         forwardable: bool = False,
         inter_broker: bool = False,
     ) -> Callable[[Handler[P]], Handler[P]]:
-        """Declares the function that answers an API in these versions, both ends included.
+        """Declare the function that answers an API in these versions, both ends included.
 
         Who asks needs these rights. With `at_controller` only the controller calls it, and the
         others pass the request on to there. That function answers the request when it cannot be
@@ -106,7 +106,7 @@ class Room(Generic[P]):
         any_version: bool = False,
         stages: bool = False,
     ) -> Callable[[Reader[P]], Reader[P]]:
-        """Declares the function that reads and answers an API by hand.
+        """Declare the function that reads and answers an API by hand.
 
         Where there is an authorizer `decode` reads the request for it.
         """
@@ -122,7 +122,7 @@ class Room(Generic[P]):
 
 
 def load() -> dict[int, Declaration]:
-    """Imports every module of the APIs, which declares them."""
+    """Import every module of the APIs, which declares them."""
     for module in pkgutil.walk_packages(apis.__path__, f"{apis.__name__}."):
         importlib.import_module(module.name)
     return DECLARED

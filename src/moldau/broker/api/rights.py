@@ -77,7 +77,7 @@ def check(
     rights: Iterable[Right],
     topic_name: Callable[[TopicKey], str],
 ) -> None:
-    """Raises NotAuthorized at the first right that the sender of a request lacks."""
+    """Raise NotAuthorized at the first right that the sender of a request lacks."""
     principal, host = request.context.principal, request.context.client_host
     for right in rights:
         if right.unless is not None and authorizer.allows(

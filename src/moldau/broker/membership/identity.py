@@ -47,7 +47,7 @@ class Identity:
             )
 
     def claim(self, cluster_id: str) -> None:
-        """Checks that the folder is this broker's in this cluster, or makes an empty one so."""
+        """Check that the folder belongs to this broker and cluster, or mark an empty one."""
         found = self._logs.meta
         wanted = {"cluster.id": cluster_id, "node.id": str(self._broker_id)}
         for key, value in wanted.items():

@@ -54,7 +54,7 @@ class Losses:
         self.missing: dict[TopicPartition, Missing] = {}
 
     def __call__(self, topic: Topic, index: int) -> Held:
-        """What this broker holds of a partition, and what of it may be lost."""
+        """Return what this broker holds of a partition, and what may be lost."""
         if self.is_wiped:
             return Held(Loss.ALL)
         key = (topic.name, index)

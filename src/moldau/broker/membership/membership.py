@@ -72,7 +72,7 @@ class Membership:
         self.store = node.store
 
     async def open(self) -> None:
-        """Reads the cluster's state and makes sure that this data folder belongs to it."""
+        """Read the cluster's state and make sure that this data folder belongs to it."""
         if self.is_clustered:
             self._identity.check_clustered()
         else:
@@ -86,7 +86,7 @@ class Membership:
         self.store.on_registration(self._node.logs.life.registered)
 
     async def enter(self) -> None:
-        """Gives up what an earlier life led, and what it lost; nothing to do for a broker alone.
+        """Give up what an earlier process led and what was lost; does nothing without a cluster.
 
         Only then are the signs of that life replaced by those of this one. So whenever a start
         fails before, the next one finds the same.
@@ -125,7 +125,7 @@ class Membership:
         return Losses(logs, self.store.registration, is_wiped=is_wiped)
 
     async def register(self) -> None:
-        """Becomes one of the cluster's brokers, at the address where it listens by now."""
+        """Register as a broker of the cluster, at the address where it now listens."""
         info = await self.store.register(
             own_info(self._node.settings, self._listeners, self._identity.folder_id)
         )
@@ -153,7 +153,7 @@ class Membership:
         await self.register()
 
     async def leave(self) -> None:
-        """Hands over what this broker leads, so that nobody has to find out that it is gone."""
+        """Hand over what this broker leads, so that nobody has to notice that it is gone."""
         settings = self._node.settings
         self._is_leaving = True
         if not self.is_clustered or not settings.controlled_shutdown_enable:

@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers; `answer`, `reserve` and `hold` are those of `Responses`
 
     def respond(self, response: Response, parts: list[Any]) -> None:
-        """Gives the answer for a place, and sends it once those before it are there."""
+        """Set the answer for a place, and send it when those before it are there."""
         lease = self._lease
         if lease is not None and now() >= lease.ends_at:
             self._drop_answers()
@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- the end
 
     def close(self, reason: str) -> None:
-        """Ends the connection at once and says why in the log, once for many that are alike."""
+        """End the connection at once and log why, once for many of a kind."""
         if self._all.hangups.note(self.context.client_host, reason):
             logger.warning(
                 "closing connection from %s (client %r): %s",
@@ -208,18 +208,18 @@ class Connection(asyncio.BufferedProtocol):
         self.finish()
 
     def fail(self, error: Exception, what: str) -> None:
-        """Ends the connection because of a bug, whose stack is told once for many."""
+        """End the connection because of a bug, and log its stack, once for many."""
         if self._all.hangups.note(self.context.client_host, f"{what} failed: {error!r}"):
             logger.error("%s from %s failed", what, self.context.client, exc_info=error)
         self.finish()
 
     def finish(self) -> None:
-        """Ends the connection at once, without a word."""
+        """End the connection at once, silently."""
         self._reading.end()
         self._transport.abort()
 
     def wind_down(self) -> None:
-        """Takes no further request, answers those under way, then ends: the broker stops."""
+        """Accept no more requests, answer those in flight, then end: the broker is stopping."""
         if not self._transport.is_closing():
             self._reading.block(BACKED_UP)
         self._responses.release_long_polls()
@@ -302,22 +302,22 @@ class Connection(asyncio.BufferedProtocol):
             self._look_again()
 
     def commit(self) -> None:
-        """Has written what was staged so far."""
+        """Write what has been staged so far."""
         staged, self.staged = self.staged, []
         self._commit(staged)
 
     def rename(self, name: memoryview) -> None:
-        """Takes note of what the client calls itself."""
+        """Note the client's name for itself."""
         self.client_name = bytes(name)
         self.client_id = str(name, "utf-8", "replace")
 
     def put_aside(self, work: Aside) -> None:
-        """Has `work` done on the request at hand, and then handles it anew, before any other."""
+        """Do `work` on the current request, then handle it again before any other."""
         self._aside = work
         self._reading.block(AWAITS_WORK_ASIDE)
 
     async def _do_aside(self) -> None:
-        """Does what was put aside, and handles its request; only then is the buffer let go of."""
+        """Do what was put aside, and handles its request; only then is the buffer let go of."""
         try:
             while self._aside is not None:
                 work, self._aside = self._aside, None
@@ -351,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading.unblock(AWAITS_MEMORY)
 
     def _look_again(self) -> None:
-        """Sees whether what it is blocked for is over: answers that waited have left."""
+        """Check whether it is still blocked, after waiting answers have been sent."""
         blocked = self._reading.blocked
         if blocked & ENDED:
             self._close_if_drained()

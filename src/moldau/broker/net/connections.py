@@ -24,13 +24,13 @@ class OpenConnection(Protocol):
     receiving_since: float
 
     def finish(self) -> None:
-        """Ends the connection at once, without a word."""
+        """End the connection at once, silently."""
 
     def close(self, reason: str) -> None:
-        """Ends the connection at once and says why in the log."""
+        """End the connection at once and log why."""
 
     def wind_down(self) -> None:
-        """Takes no further request, answers those under way, then ends: the broker stops."""
+        """Accept no more requests, answer those in flight, then end: the broker is stopping."""
 
     def fenced(self) -> None:
         """This broker leads no more: an answer that waits for its turn may say that it does."""
@@ -94,7 +94,7 @@ class Connections(Generic[C]):
         return len(self._open)
 
     def register(self, connection: C) -> bool:
-        """Counts a connection in; False when there are too many."""
+        """Count a new connection; False if there are too many."""
         self._open.add(connection)
         return len(self._open) <= min(self.node.settings.max_connections, self._most)
 

@@ -32,7 +32,7 @@ class Hangups:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, host: str, reason: str) -> bool:
-        """Counts one; whether it is the first of its kind, which the caller tells in full."""
+        """Count one; return whether it is the first of its kind, which the caller logs in full."""
         kind = host, _NUMBERS.sub("#", reason)
         if kind not in self._counts and len(self._counts) >= _MOST_KINDS:
             kind = _OTHERS
@@ -45,7 +45,7 @@ class Hangups:
         return not count and kind is not _OTHERS
 
     def tell(self) -> None:
-        """Writes a line for each kind that came more than once, and begins anew."""
+        """Log a line for each kind that came more than once, and start again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

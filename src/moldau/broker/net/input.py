@@ -23,11 +23,11 @@ class Memory(Protocol):
     """What there is for requests that are being received, over all connections."""
 
     def take(self, size: int, instead_of: int) -> bool:
-        """Has a buffer take `size` bytes instead of what it took; False when it may not grow."""
+        """Resize a buffer to `size` bytes; False if it may not grow."""
         ...
 
     def dispose(self, buffer: Scratch, position: int = 0) -> None:
-        """Gives a large buffer back to the system."""
+        """Give a large buffer back to the system."""
 
 
 class Input:
@@ -55,11 +55,11 @@ class Input:
 
     @property
     def extra(self) -> int:
-        """What the buffer takes beyond an idle connection's."""
+        """The memory of the buffer beyond that of an idle connection."""
         return max(len(self.view) - SMALL, 0)
 
     def take_off(self, start: int, needed: int) -> bool:
-        """Drops what was handled, up to `start`; an unfinished frame of `needed` bytes follows.
+        """Drop what was handled, up to `start`; an unfinished frame of `needed` bytes follows.
 
         False when there is no memory for that frame now.
         """
@@ -79,19 +79,19 @@ class Input:
         return True
 
     def grow(self) -> bool:
-        """Makes room for the whole unfinished frame; False when there is no memory for it now."""
+        """Make room for the whole unfinished frame; False if there is no memory for it now."""
         if self.needed > BUSY:
             return self._resize(self.needed)
         wanted = min(max(4 * len(self.view), self.needed), BUSY)
         return self._resize(wanted) or self._resize(self.needed)
 
     def shrink(self) -> None:
-        """Gives back the buffer of a connection that was busy once."""
+        """Give back the buffer of a connection that was busy once."""
         if not self.filled and self.extra:
             self._resize(SMALL)
 
     def drop(self) -> None:
-        """Lets go of everything: the connection has ended."""
+        """Release everything: the connection has ended."""
         self.filled = self.needed = 0
         self.shrink()
         self._buffer = bytearray()

@@ -39,7 +39,7 @@ class Sender(Protocol):
         """There is memory for the request that waits."""
 
     def close(self, reason: str) -> None:
-        """Ends the connection at once and says why in the log."""
+        """End the connection at once and log why."""
 
 
 class RequestMemory:
@@ -61,7 +61,7 @@ class RequestMemory:
         return self.small + self.large
 
     def take(self, size: int, instead_of: int) -> bool:
-        """Has a buffer take `size` bytes instead of what it took; False when it may not grow."""
+        """Resize a buffer to `size` bytes; False if it may not grow."""
         small = self.small - (instead_of if instead_of < BUSY else 0)
         large = self.large - (instead_of if instead_of >= BUSY else 0)
         if size > instead_of:
@@ -87,7 +87,7 @@ class RequestMemory:
     # -- who waits
 
     def wait(self, connection: Sender, loop: asyncio.AbstractEventLoop) -> None:
-        """Has `connection` told when it may try again."""
+        """Tell `connection` when it may try again."""
         self._loop = loop
         now = loop.time()
         self.waiting[connection] = now
@@ -102,7 +102,7 @@ class RequestMemory:
         self.waiting.pop(connection, None)
 
     def _wake(self) -> None:
-        """Lets those who wait try again, in their order, once whoever gave back is done."""
+        """Let waiting connections try again, in order, when the one that freed memory is done."""
         assert self._loop is not None
         self._loop.call_soon(self._serve)
 
@@ -126,7 +126,7 @@ class RequestMemory:
             connection.take_memory()
 
     def _relieve(self) -> None:
-        """Closes the slowest sender if somebody has been waiting for too long."""
+        """Close the slowest sender if somebody has been waiting for too long."""
         self._timer = None
         if not self.waiting:
             return
@@ -156,7 +156,7 @@ class RequestMemory:
     # -- large buffers that are done with
 
     def dispose(self, buffer: Scratch, position: int = 0) -> None:
-        """Gives a buffer back to the system in pieces, since it may hold 100 MB."""
+        """Give a buffer back to the system in pieces, since it may hold 100 MB."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         if position < len(buffer):

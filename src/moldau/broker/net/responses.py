@@ -49,7 +49,7 @@ class LongPoll(Response):
     __slots__ = ()
 
     def complete(self) -> None:
-        """Gives the answer now, with what there is."""
+        """Answer now, with what is there."""
         raise NotImplementedError
 
 

@@ -19,7 +19,7 @@ class Waiting(Protocol):
     """A connection that has sent more than it was served."""
 
     def take_turn(self) -> None:
-        """Goes on with what has arrived."""
+        """Continue with what has arrived."""
 
 
 class Turns:
@@ -30,7 +30,7 @@ class Turns:
         self._waiting: deque[Waiting] = deque()
 
     def wait(self, connection: Waiting) -> None:
-        """Calls `connection.take_turn` when it is its turn."""
+        """Call `connection.take_turn` when it is its turn."""
         self._waiting.append(connection)
         if len(self._waiting) == 1:
             self._loop.call_soon(self._serve)

@@ -54,7 +54,7 @@ class Flusher:
         self._closed = False
 
     def appended(self, partition: Flushed) -> None:
-        """Notes that something was written that the policy wants on disk sooner or later."""
+        """Note a write that the policy will want on disk."""
         log = partition.log
         if log.log_end - log.flushed >= log.config.flush_messages:
             self.flush(partition)
@@ -67,7 +67,7 @@ class Flusher:
             self._due[partition] = self._loop.call_later(wait_s, self.flush, partition)
 
     def flush(self, partition: Flushed) -> None:
-        """Begins to force the partition to disk now, or as soon as the running fsync is done."""
+        """Begin to force the partition to disk now, or as soon as the running fsync is done."""
         due = self._due.pop(partition, None)
         if due is not None:
             due.cancel()
@@ -88,7 +88,9 @@ class Flusher:
         running.add_done_callback(partial(self._finished, partition, flush))
 
     async def force(self, partition: Flushed) -> None:
-        """Waits until what is written by now is on disk, policy or not, or the disk has refused."""
+        """Wait until everything written so far is on disk, whatever the policy, or the disk has
+        refused.
+        """
         log = partition.log
         target = log.log_end
         # One that runs already may have begun too early, and then a second one is under way.
@@ -102,7 +104,7 @@ class Flusher:
                 return
 
     async def close(self) -> None:
-        """Begins no further flush and waits for those under way."""
+        """Start no more flushes and wait for the running ones."""
         self._closed = True
         for due in self._due.values():
             due.cancel()

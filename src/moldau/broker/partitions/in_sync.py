@@ -167,7 +167,7 @@ class InSync:
         lag_s: float,
         is_eligible: Callable[[int], bool],
     ) -> tuple[int, ...] | None:
-        """What the in-sync set should be, which counts from now on; None if it is as it should be.
+        """Return the in-sync set that should apply from now on; None if nothing has to change.
 
         Also None while an earlier proposal is under way.
         """

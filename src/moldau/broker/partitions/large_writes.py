@@ -49,7 +49,7 @@ class LargeWrites:
         return next((self.held[key] for key, _ in batches if key in self.held), None)
 
     async def wait(self, batches: Batches) -> None:
-        """Returns when nobody holds any partition of these batches."""
+        """Return when nobody holds any partition of these batches."""
         while (release := self.release_of(batches)) is not None:
             await release.wait()
 

@@ -43,7 +43,7 @@ class FollowerSession(Protocol):
         """This broker leads no more, or in another epoch."""
 
     def progress_lost(self) -> None:
-        """What the follower has told of itself counts no more."""
+        """Forget what the follower said about itself."""
 
 
 class Partition:
@@ -133,7 +133,7 @@ class Partition:
     # Roles
 
     def become(self, state: PartitionState) -> None:
-        """Takes the role that the cluster gives this replica."""
+        """Take the role that the cluster gives this replica."""
         was = (self.is_leader, self.leader_epoch)
         is_new_epoch = state.leader_epoch != self.leader_epoch
         if state.leader == self._broker_id and is_new_epoch and self.leader_epoch >= 0:
@@ -187,7 +187,7 @@ class Partition:
         return self._unclean_elections + self.log.truncations
 
     def resign(self) -> None:
-        """Leads no more, until the cluster says so again.
+        """Stop leading, until the cluster says otherwise.
 
         What is known of the followers stays: a proposal of theirs may yet take effect.
         """
@@ -200,7 +200,7 @@ class Partition:
             session.role_changed()
 
     def configure(self, config: LogConfig) -> None:
-        """Takes the topic's settings as they are from now on."""
+        """Apply the topic's new settings."""
         self.log.config = config
         self.min_isr = self._minimum()
         if self.is_leader:
@@ -227,7 +227,7 @@ class Partition:
     def append(
         self, batch: memoryview, now_ms: int, check: RecordCheck | None = None
     ) -> tuple[int, int]:
-        """Stages a producer's batch; see `Log.append`."""
+        """Stage a producer's batch; see `Log.append`."""
         result = self.log.append(batch, self.leader_epoch, now_ms, check=check)
         if not self._is_dirty:
             self._is_dirty = True
@@ -235,7 +235,7 @@ class Partition:
         return result
 
     def commit(self) -> StorageError | None:
-        """Writes what is staged and moves the high watermark; the error where the disk refuses."""
+        """Write what is staged and move the high watermark; the error if the disk refuses."""
         self._is_dirty = False
         try:
             self.log.commit()
@@ -248,8 +248,7 @@ class Partition:
         return None
 
     def announce(self) -> None:
-        """Tells whom it concerns that something was committed: followers, and whoever waits where
-        that moved the high watermark."""
+        """Tell followers about a commit, and those who wait, if it moved the high watermark."""
         if self.in_sync is None:
             if self.waiters:
                 self.wake()
@@ -269,7 +268,7 @@ class Partition:
             self._flusher.flush(self)
 
     async def force(self) -> None:
-        """Waits until what is written by now is on disk, or the disk has refused."""
+        """Wait until everything written so far is on disk, or the disk has refused."""
         await self._flusher.force(self)
 
     def flushed(self) -> None:
@@ -332,7 +331,7 @@ class Partition:
             self._ask_progress((ended.replica,))
 
     def count_followers(self) -> None:
-        """Moves the high watermark if the followers, or who of them counts, allow it."""
+        """Move the high watermark if the followers, or the set of those that count, allow it."""
         self._advance_high_watermark()
         if self.log.high_watermark != self._announced_watermark:
             self._watermark_moved()
@@ -353,7 +352,7 @@ class Partition:
     # Following
 
     def append_replica(self, records: memoryview, asked: int) -> None:
-        """Writes what the leader sent when it was asked for `asked`; see `Log.append_replica`.
+        """Write the leader's response to a fetch from `asked`; see `Log.append_replica`.
 
         Batches before a bad one are written. StorageError when the disk refuses.
         """
@@ -364,7 +363,7 @@ class Partition:
             log.commit()
 
     def follow_offsets(self, high_watermark: int, log_start: int) -> None:
-        """Takes over the leader's high watermark and log start, as far as this log reaches."""
+        """Take over the leader's high watermark and log start, as far as this log reaches."""
         log = self.log
         if high_watermark > log.high_watermark:
             before = log.high_watermark
@@ -377,7 +376,7 @@ class Partition:
     # Waiting
 
     def wait(self, waiter: Waiter) -> None:
-        """Has `waiter` told of the next move of the high watermark, until `unwait`."""
+        """Tell `waiter` about the next move of the high watermark, until `unwait`."""
         if self.waiters is None:
             self.waiters = {}
         self.waiters[waiter] = None
@@ -387,7 +386,7 @@ class Partition:
             self.waiters.pop(waiter, None)
 
     def wake(self) -> None:
-        """Tells everyone who waits."""
+        """Tell everyone who waits."""
         if self.waiters:
             for waiter in list(self.waiters):
                 waiter.notify()

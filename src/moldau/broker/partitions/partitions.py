@@ -30,7 +30,7 @@ class StagedWrite(Protocol):
         failed: dict[Partition, StorageError],
         refused: RefusedWrites,
     ) -> None:
-        """Answers after the commit, or begins to wait."""
+        """Answer after the commit, or begin to wait."""
 
 
 class Partitions(dict[TopicPartition, Partition]):
@@ -62,7 +62,7 @@ class Partitions(dict[TopicPartition, Partition]):
         self._flusher = Flusher(node.loop)
 
     def open(self, topic: Topic, index: int, log: Log) -> Partition:
-        """Holds a partition whose log this is, in no role yet."""
+        """Hold the partition of this log, in no role yet."""
         lag_s = self.node.settings.replica_lag_time_max_ms / 1000
         partition = self[topic.name, index] = Partition(
             topic.name, topic.id, index, log, self.id, self._dirty, self._flusher, lag_s
@@ -70,12 +70,12 @@ class Partitions(dict[TopicPartition, Partition]):
         return partition
 
     def reconsider(self) -> None:
-        """Brings `prepares_above` in line with what there is to wait for."""
+        """Bring `prepares_above` in line with what there is to wait for."""
         is_any = self.checks_records or self.large_writes.held
         self.prepares_above = -1 if is_any else LARGE
 
     async def close(self) -> None:
-        """Returns when nothing is being forced to disk any more."""
+        """Return when no flush is running."""
         await self._flusher.close()
 
     def topic_name(self, key: TopicKey) -> str:
@@ -86,7 +86,7 @@ class Partitions(dict[TopicPartition, Partition]):
         return "" if topic is None else topic.name
 
     def commit(self, staged: Iterable[StagedWrite]) -> None:
-        """Writes all staged appends, settles their answers, and wakes who waited for them."""
+        """Write all staged appends, settle their answers, and wake those who waited for them."""
         failed: dict[Partition, StorageError] = {}
         dirty = self._dirty.copy()
         self._dirty.clear()

@@ -86,7 +86,7 @@ def begin_checks(
 async def prepare(
     partitions: Partitions, version: int, start: int, frame: memoryview
 ) -> CheckedProduce:
-    """Does what a Produce request that its connection has put aside has to wait for."""
+    """Do what a Produce request that its connection has put aside has to wait for."""
     checked, _ = begin_checks(partitions, version, start, frame)
     if checked.checks:
         await finish_checks(checked.checks, partitions.lookups)
@@ -98,7 +98,7 @@ async def prepare(
 
 
 async def finish_checks(checks: Checks, slots: asyncio.Semaphore) -> None:
-    """Does the steps that are left, the long ones on a thread, and serves others between them."""
+    """Do the remaining steps, long ones on a thread, and serve others in between."""
     loop = asyncio.get_running_loop()
     async with slots:
         slices = Slices()

@@ -104,7 +104,7 @@ class Replicas:
         return self._fenced
 
     def reconcile(self) -> None:
-        """Brings the data folder in line with the state, after whatever happened meanwhile."""
+        """Bring the data folder in line with the state, after whatever happened in the meantime."""
         node = self._node
         state, logs = node.state, node.logs
         for (name, index), log in list(logs.logs.items()):
@@ -124,23 +124,24 @@ class Replicas:
                 logs.set_aside(name, index)
 
     def take_up_all(self) -> None:
-        """Holds everything that is this broker's, before anybody is served."""
+        """Hold all of this broker's partitions, before it serves anybody."""
         for topic in self._node.state.topics.values():
             self._enter(topic)
         self._open_some(len(self._to_open))
 
     def take_up(self, topic: Topic, indexes: Iterable[int]) -> None:
-        """Holds these partitions of a topic, where they are this broker's."""
+        """Hold those of a topic's partitions that are this broker's."""
         self._enter(topic, indexes)
         self._open_some()
 
     async def caught_up(self) -> None:
-        """Returns when every log is there that should be by now."""
+        """Return when every log that should exist is there."""
         await self._is_idle.wait()
 
     def _enter(self, topic: Topic, indexes: Iterable[int] | None = None) -> None:
-        """Gives the partitions of a topic that are held here the roles that they have now, and
-        enters those that should be."""
+        """Give the topic's partitions that are held here their current roles, and enter those that
+        are missing.
+        """
         node = self._node
         for index in range(len(topic.partitions)) if indexes is None else indexes:
             state = topic.partitions[index]
@@ -158,7 +159,7 @@ class Replicas:
     # Logs, a few at a time
 
     def _open_some(self, most: int = LOGS_AT_ONCE) -> None:
-        """Opens the partitions that were entered; those beyond `most` when others were served."""
+        """Open the partitions that were entered; those beyond `most` after others were served."""
         for _ in range(min(most, len(self._to_open))):
             self._open_next()
         if self._incomplete and not self._is_retrying:
@@ -169,7 +170,7 @@ class Replicas:
             self._node.spawn(self._catch_up())
 
     async def _retry(self) -> None:
-        """Tries until the disk takes what it refused: it was full, or has been mended."""
+        """Retry until the disk accepts what it refused: it was full, or has been repaired."""
         try:
             while self._incomplete:
                 await asyncio.sleep(RETRY_S)
@@ -190,7 +191,7 @@ class Replicas:
             self._is_idle.set()
 
     def _open_next(self) -> None:
-        """Opens a partition in the role that it has now, if it is still to be held here."""
+        """Open a partition in its current role, if it still belongs here."""
         node = self._node
         name, topic_id, index = self._to_open.popleft()
         topic = node.state.topics.get(name)
@@ -220,14 +221,14 @@ class Replicas:
             logger.error("%s-%d could not be deleted: %s", *key, error)
 
     def complete(self) -> None:
-        """Tries again to hold the partitions that the disk refused before."""
+        """Retry the partitions that the disk refused."""
         names, self._incomplete = self._incomplete, set()
         for name in names & self._node.state.topics.keys():
             self._enter(self._node.state.topics[name])
         self._open_some()
 
     def fence(self, fenced: bool) -> None:
-        """Leads nothing from now on; or leads again what the state says."""
+        """Lead nothing from now on, or lead again what the state says."""
         self._fenced = fenced
         if not fenced:
             self.take_up_all()
@@ -238,7 +239,7 @@ class Replicas:
                 self._role_changed(partition)
 
     def apply(self, changes: Sequence[AnyChange]) -> None:
-        """Does what a batch of changes asks of this broker's replicas."""
+        """Apply a batch of changes to this broker's replicas."""
         node = self._node
         for change in changes:
             match change:
@@ -264,7 +265,7 @@ class Replicas:
         self._open_some()
 
     def configure(self, name: str) -> None:
-        """Takes a topic's settings as they are from now on."""
+        """Apply a topic's new settings."""
         topic = self._node.state.topics.get(name)
         if topic is None:
             return
@@ -324,7 +325,7 @@ class Replicas:
         partition.wake()
 
     def drop(self, partition: Partition) -> None:
-        """Holds the partition no more; its log is the caller's to remove."""
+        """Stop holding the partition; the caller removes its log."""
         del self._partitions[partition.topic, partition.index]
         partition.resign()
         for watcher in self.watchers:

@@ -54,7 +54,7 @@ class Replication:
             self.partition_changed(partition)
 
     async def stop(self) -> None:
-        """Ends all fetching; nothing is appended to a followed partition after this."""
+        """End all fetching; nothing is appended to a followed partition after this."""
         self._is_running = False
         self._following.clear()
         for task in self._rounds:
@@ -135,7 +135,7 @@ class Replication:
         self._rounds = [create(self._tend_followers()), create(self._keep_watermarks())]
 
     async def _tend_followers(self) -> None:
-        """Looks for followers that lag, or could join, and tells them of deleted records."""
+        """Look for followers that lag or could join, and tell them about deleted records."""
         while True:
             lag_s = self._node.settings.replica_lag_time_max_ms / 1000
             await asyncio.sleep(min(lag_s / 2, _LONGEST_ROUND_S))
@@ -153,7 +153,7 @@ class Replication:
                     partition.start_moved()
 
     async def _keep_watermarks(self) -> None:
-        """Writes the high watermarks down, so that a restart begins with them."""
+        """Save the high watermarks, so that a restart begins with them."""
         while True:
             interval_ms = self._node.settings.replica_high_watermark_checkpoint_interval_ms
             await asyncio.sleep(interval_ms / 1000)

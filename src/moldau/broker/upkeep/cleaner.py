@@ -47,7 +47,7 @@ class Cleaner:
         self._saved: dict[TopicPartition, int] = {}
 
     def open(self) -> None:
-        """Takes in how far each log was clean when the broker stopped."""
+        """Load how far each log was clean when the broker stopped."""
         try:
             self._saved = read_offsets(self._path) or {}
         except LogError as error:
@@ -56,13 +56,13 @@ class Cleaner:
             log.clean_end = self._saved.get(key, 0)
 
     def stop(self) -> None:
-        """Ends the worker; what it wrote so far is thrown away by the next start."""
+        """End the worker; the next start discards what it wrote."""
         self._stopped = True
         if self._worker is not None:
             self._worker.terminate()
 
     async def clean(self) -> None:
-        """Compacts whatever is due, until nothing is. A log that fails waits for the next time."""
+        """Compact whatever is due, until nothing is. A log that fails waits for the next time."""
         failed: set[Partition] = set()
         while not self._stopped and self._node.settings.log_cleaner_enable:
             chosen = await self._choose(failed)
@@ -80,7 +80,7 @@ class Cleaner:
                 partition.wake()
 
     async def checkpoint(self) -> None:
-        """Writes down how far logs are clean, if that has changed."""
+        """Save how far logs are clean, if that has changed."""
         logs = self._node.logs.logs
         now = {key: log.clean_end for key, log in logs.items() if log.clean_end}
         if now != self._saved:
@@ -163,7 +163,7 @@ class Cleaner:
         return True
 
     def _refuse(self, chosen: Candidate, job: Job, outcome: Outcome) -> None:
-        """Says why a worker could not do its job; damage takes the log out of service."""
+        """Log why a worker failed; damage takes the log out of service."""
         log = chosen.log
         sizes = [size for _, size in job.segments]
         if outcome.is_corrupt and is_unchanged(log, chosen.segments, sizes):

@@ -63,7 +63,7 @@ class Stalls:
         threading.Thread(target=self._watch, name="moldau-stalls", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends the beats and says what was the longest stall."""
+        """Stop the beats and log the longest stall."""
         if self._timer is None:
             return
         self._timer.cancel()

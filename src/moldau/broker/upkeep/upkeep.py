@@ -41,7 +41,7 @@ class Upkeep:
         self._cleaner = Cleaner(partitions)
 
     def open(self) -> None:
-        """Takes in what the last life of this broker left about its logs."""
+        """Load what the last process of this broker saved about its logs."""
         self._cleaner.open()
 
     def start(self) -> None:
@@ -59,7 +59,7 @@ class Upkeep:
         return max(self._node.settings.log_cleaner_backoff_ms, _LEAST_BACKOFF_MS)
 
     async def stop(self) -> None:
-        """Lets a round that is under way end: its thread would write on while the logs close."""
+        """Let a running round end: its thread would keep writing while the logs close."""
         self._stopping.set()
         self._cleaner.stop()
         await asyncio.gather(*self._tasks)
@@ -85,7 +85,7 @@ class Upkeep:
                 logger.exception("the %s round failed; trying again later", name)
 
     async def delete_expired(self) -> None:
-        """Closes segments that are old, deletes what retention no longer keeps, forgets producers.
+        """Close old segments, delete what retention no longer keeps, and forget idle producers.
 
         The room that this makes may be what a partition is waiting for.
         """
@@ -108,7 +108,7 @@ class Upkeep:
                 await slices.rest()
 
     async def checkpoint(self) -> None:
-        """Forces logs to disk on a thread and writes down how far recovery need not look."""
+        """Flush logs on a thread and save the recovery points."""
         for count, partition in enumerate(list(self._partitions.values()), 1):
             if self._stopping.is_set():
                 return
@@ -119,11 +119,11 @@ class Upkeep:
         await self._cleaner.checkpoint()
 
     async def forget_refusals(self) -> None:
-        """Lets go of refused writes that nobody has sent again."""
+        """Forget refused writes that nobody has sent again."""
         self._partitions.refused_writes.end_round()
 
     async def tend_connections(self) -> None:
-        """Ends connections that have been idle too long; shrinks the buffers of quiet ones."""
+        """End connections that have been idle too long; shrinks the buffers of quiet ones."""
         now = self._node.loop.time()
         longest = self._node.settings.connections_max_idle_ms / 1000
         for connection in self._connections:

@@ -105,7 +105,7 @@ def rebalance(
 def _plan(
     view: ClusterView, under_way: dict[TopicPartition, Ongoing], leaving: list[int]
 ) -> list[Move]:
-    """What moves already counts as if it had arrived."""
+    """Plan the moves; partitions that are already moving count as arrived."""
     known = {broker.id for broker in view.brokers}
     held = {broker for each in view.partitions for broker in each.replicas}
     for broker in leaving:
@@ -185,7 +185,7 @@ def _set_throttle(admin: AdminClient, view: ClusterView, rate: int) -> None:
 
 
 def _clear_throttle(admin: AdminClient, view: ClusterView) -> None:
-    """Takes the throttle off where one was left, also by an earlier run that was not watched."""
+    """Remove throttles, including those of earlier runs that were not watched."""
     from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 
     resources = {
@@ -219,7 +219,7 @@ def _alter_brokers(admin: AdminClient, brokers: list[int], value: str | None) ->
 
 
 def _elect_preferred(admin: AdminClient, places: set[TopicPartition]) -> None:
-    """Gives the moved partitions to those that the plan has meant to lead them."""
+    """Elect the leaders that the plan chose for the moved partitions."""
     from confluent_kafka import ElectionType, TopicPartition
 
     existing = cluster_metadata(admin).topics

@@ -188,7 +188,7 @@ def delete(
 
 @contextmanager
 def _admin(bootstrap: str, timeout: float = REQUEST_TIMEOUT_S) -> Iterator[Admin]:
-    """What the cluster refuses inside the block is a Failure."""
+    """Turn refusals of the cluster inside the block into a Failure."""
     with connect_client_admin(bootstrap, timeout) as admin, failures():
         yield admin
 

@@ -156,7 +156,7 @@ def _ports(count: int, first: int) -> list[int]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keeps a second `up` out of the folder while the block runs."""
+    """Keep a second `up` out of the folder while the block runs."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")

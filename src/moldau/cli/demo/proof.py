@@ -50,7 +50,7 @@ class Check:
 
 
 def prove(lake: Lake, produced: list[PageView], address: str) -> None:
-    """Shows what was checked; Failure if anything is not as it must be."""
+    """Show what was checked; raise Failure if anything is wrong."""
     checks = [
         *check_events(_rows(lake.raw), produced),
         check_views("views per page and minute", _rows(lake.raw), _counted(_rows(lake.views))),
@@ -127,7 +127,7 @@ def check_sessions(rows: Sequence[Row], sessions: Sequence[Row]) -> Check:
 
 
 def count_views(rows: Iterable[Row]) -> dict[PageMinute, Counted]:
-    """What the pipeline's table `views_per_minute` must come to."""
+    """Compute what the pipeline's table `views_per_minute` must hold."""
     groups: dict[PageMinute, list[Row]] = {}
     for row in rows:
         minute = row["time"].replace(second=0, microsecond=0)
@@ -143,7 +143,7 @@ def count_views(rows: Iterable[Row]) -> dict[PageMinute, Counted]:
 
 
 def count_sessions(rows: Iterable[Row]) -> dict[Visit, int]:
-    """What the table `sessions` must come to: views less than half a minute apart."""
+    """Compute what the table `sessions` must hold: views less than half a minute apart."""
     visits: dict[tuple[str, str], list[datetime]] = {}
     for row in rows:
         visits.setdefault((row["session"], row["user"]), []).append(row["time"])

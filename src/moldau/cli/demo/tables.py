@@ -41,7 +41,7 @@ class Lake:
 
 
 def read_table(path: str) -> pa.Table | None:
-    """What a Delta table holds now; None before its first transaction."""
+    """Return what a Delta table holds now; None before its first transaction."""
     from deltalake import DeltaTable
 
     if not (Path(path) / "_delta_log").is_dir() or not DeltaTable.is_deltatable(path):

@@ -147,7 +147,7 @@ class Collector:
         return busy
 
     def _last_of(self, followed: Followed, source: Source) -> list[Piece]:
-        """What is left in a rotated file that has been quiet; one that is deleted is let go."""
+        """Send the rest of a rotated file that has been quiet; drop one that is deleted."""
         if time.monotonic() < source.grown_at + QUIET_S:
             return []
         rest = source.unfinished()

@@ -104,7 +104,7 @@ def _state_file(folder: Path, cluster: str | None, topic: str, file: Path) -> St
 def _arrived(
     consumer: Consumer, topic: str, count: int, paths: Sequence[Followed]
 ) -> dict[str, Arrived]:
-    """What collectors that did not end well have delivered behind their saved places."""
+    """Return what crashed collectors delivered after their saved positions."""
     states = [f.state.saved for f in paths if f.state.saved is not None and not f.state.saved.clean]
     if not states:
         return {}

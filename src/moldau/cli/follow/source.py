@@ -131,7 +131,7 @@ class Source:
         return pieces
 
     def unfinished(self) -> Piece | None:
-        """What follows the last line end, for a file that nobody will finish."""
+        """Return what follows the last line end, for a file that nobody will finish."""
         length = os.fstat(self.fd).st_size - self.sent
         data = os.pread(self.fd, min(length, MAX_LINE_BYTES), self.sent) if length > 0 else b""
         if not data or b"\n" in data or not self.reading_place.hold_for(self.fd):

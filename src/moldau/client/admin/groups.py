@@ -57,7 +57,7 @@ class GroupAdmin:
         self._one(f"group {name}", self._client.delete_consumer_groups([name]))
 
     def group_offsets(self, name: str) -> dict[TopicPartition, int]:
-        """What a group has committed."""
+        """Return what a group has committed."""
         asked = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
         found = self._one(f"group {name}", asked)
         return {

@@ -30,7 +30,7 @@ class Batch:
         return operator.length_hint(self._rest)
 
     def iterator(self) -> Iterator[RawMessage]:
-        """Gives out the messages that are left; there is one such iterator at a time."""
+        """Yield the remaining messages; there is one such iterator at a time."""
         return self._rest
 
     @property
@@ -40,7 +40,7 @@ class Batch:
         return self.raws[given - 1] if given else None
 
     def left(self) -> list[RawMessage]:
-        """What has not been given out."""
+        """The messages that have not been handed out."""
         count = len(self)
         return self.raws[-count:] if count else []
 

@@ -110,7 +110,7 @@ class Fetcher:
             self._tell_assigned(places(new))
 
     def fetch(self, most: int, wait_s: float) -> list[RawMessage]:
-        """What is there, or the first that comes within the wait; may be nothing.
+        """Return what is there, or the first that comes within the wait; may be nothing.
 
         Raises `ConsumeFailed` where librdkafka reports an error; messages fetched beside it are in
         the buffer then.

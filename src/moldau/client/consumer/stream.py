@@ -104,7 +104,7 @@ class MessageStream:
         return [raw for batch in (*current, *self._batches) for raw in batch.cut(unwanted)]
 
     def unfinished(self, last_is_done: bool) -> list[RawMessage]:
-        """What has not been given out, and the message that is being worked on.
+        """The messages that have not been handed out, and the current one.
 
         The latter not if it counts as done and no other thread has it in hand.
         """

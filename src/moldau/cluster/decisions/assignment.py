@@ -123,7 +123,7 @@ def check_counts(request: NewTopic) -> None:
 def additional_partitions(
     topic: Topic, request: NewPartitions, brokers: Brokers, room: int
 ) -> Partitions:
-    """What `topic` lacks of the partitions that it should have."""
+    """Return the partitions that `topic` should have and lacks."""
     present = len(topic.partitions)
     if request.total == present:
         raise ClusterError(Error.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")

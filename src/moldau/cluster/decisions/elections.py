@@ -85,7 +85,7 @@ def departed(
     alive: Brokers | None = None,
     minimum: Minimum = no_minimum,
 ) -> list[PartitionsChanged]:
-    """What follows from the end of an earlier life of `broker`, before it enters again.
+    """Decide what follows from the end of an earlier life of `broker`, before it joins again.
 
     It leads nothing any more. It is no longer in sync where somebody `alive` is (without that, any
     other that is registered), nor where it lost something.
@@ -236,7 +236,7 @@ def to_preferred(
 def handed_over(
     state: ClusterState, broker: int, live: Brokers, minimum: Minimum = no_minimum
 ) -> list[PartitionsChanged]:
-    """What a broker that is about to stop gives to others that stay `live` and are in sync.
+    """Decide what a stopping broker hands over to in-sync replicas that stay `live`.
 
     It leaves the in-sync replicas too, so that no write waits for it. What only it has, it keeps.
     """

@@ -44,7 +44,7 @@ def check_topic_name(name: str) -> None:
 
 
 def collision_key(name: str) -> str:
-    """What two names share that may not exist side by side: metric names fold '.' into '_'."""
+    """Return the form in which two names must differ: metric names fold '.' into '_'."""
     return name.replace(".", "_")
 
 

@@ -169,7 +169,7 @@ class Commits:
     def _meaning(
         self, refusal: Refused, guards: Sequence[Check], names: list[str], known: tuple[object, ...]
     ) -> StoreError:
-        """What a refusal says of a commit that was decided on `known` versions."""
+        """Return what a refusal means for a commit that was decided on `known` versions."""
         if refusal.at < len(guards):
             if guards[refusal.at].path == self._paths.controller_epoch:
                 return NotController("another broker has been elected controller")

@@ -52,7 +52,9 @@ class Election:
 
     @property
     def guards(self) -> list[Check]:
-        """What makes a transaction the controller's; NotController without the office."""
+        """Return the check that makes a transaction the controller's; raise NotController if it is
+        another's.
+        """
         if self._epoch_version is None:
             raise NotController(f"broker {self._broker_id} is not the controller")
         return [Check(self._paths.controller_epoch, self._epoch_version)]

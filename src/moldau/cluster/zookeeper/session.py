@@ -346,7 +346,7 @@ class Session:
         self._connected.set()
 
     async def _beat(self) -> None:
-        """Asks for a sign of life often enough to keep the lease; kazoo's own are not seen here."""
+        """Ask for a sign of life often enough to keep the lease; kazoo's own are not seen here."""
         while True:
             await self._connected.wait()
             # The change of state that goes with an error is logged and acted on elsewhere.

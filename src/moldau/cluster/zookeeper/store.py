@@ -254,7 +254,7 @@ class ZooKeeperStore:
                 logger.info("%s; starting again", error)
 
     async def _be_current(self) -> None:
-        """Expects the lock. In a new session everything is read anew before anything is done."""
+        """Expect the lock. In a new session everything is read anew before anything is done."""
         if not self._is_open and self._tree.is_loaded:
             raise StoreError("the metadata store is closed")
         await self._session.wait_until_connected()

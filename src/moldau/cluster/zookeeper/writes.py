@@ -125,7 +125,7 @@ class Draft:
         return found
 
     def writes(self, state: ClusterState) -> list[Write]:
-        """What has to be written for the changes to hold; Conflict if they do so no more."""
+        """Return what has to be written for the changes; raise Conflict if they no longer hold."""
         topics: dict[str, Topic | None] = {}
         configs: dict[int | None, dict[str, str]] = {}
         for change in self.changes:

@@ -30,7 +30,9 @@ class Candidate(NamedTuple):
 
 
 def candidate(log: Log, now_ms: int) -> Candidate | None:
-    """What compaction could do for a log that is clean before its `clean_end`; None if nothing."""
+    """Return what compaction could do for a log that is clean before its `clean_end`; None if
+    nothing.
+    """
     config = log.config
     if not config.compacts or log.offline is not None:
         return None

@@ -59,7 +59,7 @@ class Compaction:
         self._read_bytes = self._kept_bytes = 0
 
     def run(self) -> Outcome:
-        """Collects the keys, then writes the segments anew."""
+        """Collect the keys, then rewrite the segments."""
         self._end = self._collect()
         cleaned = [new for group in self._groups() if (new := self._rewrite(group)) is not None]
         if cleaned:
@@ -99,7 +99,7 @@ class Compaction:
     # First pass: which record of a key is the newest
 
     def _collect(self) -> int:
-        """Fills the key map; answers the offset up to which it is complete."""
+        """Fill the key map; return the offset up to which it is complete."""
         job = self._job
         for segment, following in self._with_followers():
             if following <= job.dirty_start or not segment.size:
@@ -127,7 +127,7 @@ class Compaction:
         return self._aborted.has(header)
 
     def _collect_batch(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Takes in the keys of a batch; False when the map is full."""
+        """Take in the keys of a batch; False when the map is full."""
         try:
             records = raw_records(payload_of(batch, 0, header), header.count)
         except BatchError:
@@ -199,7 +199,7 @@ class Compaction:
         self._throttle.count(size)
 
     def _finish(self, new: Segment, modified_s: float) -> None:
-        """Forces the files of a new segment to disk."""
+        """Force the files of a new segment to disk."""
         new.seal()
         os.fsync(new.open().fd)
         for index in (new.offset_index, new.time_index):
@@ -216,7 +216,7 @@ class Compaction:
                 os.unlink(new.path_of(suffix))
 
     def _filtered(self, header: BatchHeader, batch: memoryview) -> Batch | None:
-        """What stays of a batch, which may be the batch itself; None if nothing does."""
+        """Return what stays of a batch, perhaps the batch itself; None if nothing does."""
         self._read_records += header.count
         self._read_bytes += header.size
         if header.base_offset >= self._end:
@@ -301,7 +301,7 @@ def _horizon(header: BatchHeader) -> int | None:
 
 
 def compact(job: Job) -> Outcome:
-    """Does the job; an outcome with an error where it cannot be done."""
+    """Do the job; the outcome has an error if it failed."""
     try:
         return Compaction(job).run()
     except CorruptSegment as error:

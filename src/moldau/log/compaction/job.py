@@ -42,7 +42,7 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def suffix(self) -> str:
-        """What follows the names of the files that this job writes."""
+        """The suffix of the files that this job writes."""
         return f".{self.tag}{CLEANED_SUFFIX}"
 
 

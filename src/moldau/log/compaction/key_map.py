@@ -34,7 +34,7 @@ class KeyMap:
         return self._count
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Notes the offset of a key, which only rise; False when the map is full."""
+        """Note the offset of a key, which only rise; False when the map is full."""
         table = self._table
         first, second = hash(key), hash(b"\0" + key)
         place = first % self._slots * _WORDS

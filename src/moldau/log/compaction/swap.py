@@ -121,7 +121,7 @@ def is_unchanged(log: Log, segments: Sequence[Segment], sizes: Sequence[int]) ->
 
 
 def remove_leftovers(folder: str) -> None:
-    """Removes what a worker that failed has written."""
+    """Remove what a worker that failed has written."""
     try:
         names = os.listdir(folder)
     except OSError:

@@ -11,7 +11,7 @@ import sys
 
 
 def main() -> int:
-    """Does the one job."""
+    """Do the one job."""
     _give_way()
     # Only now, so that loading them takes nothing from the broker either.
     import msgspec

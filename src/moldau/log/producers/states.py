@@ -205,7 +205,7 @@ class ProducerStates:
         return min(firsts, default=None)
 
     def settle(self) -> None:
-        """What has been noted is written: it cannot be undone any more."""
+        """Keep what has been noted: it is written and can no longer be undone."""
         self.unsettled.clear()
 
     def rollback(self) -> None:

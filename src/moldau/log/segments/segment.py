@@ -265,7 +265,7 @@ class Segment:
     # Shrinking
 
     def state(self) -> tuple[int, ...]:
-        """What `restore` needs to go back to now; everything appended must be written."""
+        """Return what `restore` needs to come back here; all appended data must be written."""
         indexes = self._indexes
         assert indexes is not None
         return (

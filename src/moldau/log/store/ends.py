@@ -75,7 +75,9 @@ class KnownEnds:
 
 
 def boot_id() -> str:
-    """What is another after each start of this machine; empty where the system does not say."""
+    """Return the boot id, which changes with each start of the machine; empty if the system has
+    none.
+    """
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()

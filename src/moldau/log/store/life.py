@@ -43,7 +43,7 @@ class Life:
         return marker is not None
 
     def begin(self, registration: int, logs: Collection[Log]) -> None:
-        """What the last life left has been dealt with: write down where the logs end from now on.
+        """Record where the logs end from now on: the traces of the last life have been processed.
 
         Without room for it there are no such notes, and a crash counts as a loss.
         """

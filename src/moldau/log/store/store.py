@@ -270,7 +270,7 @@ class LogStore:
 
     @property
     def meta(self) -> dict[str, str]:
-        """What `meta.properties` says of whose folder this is."""
+        """Return what `meta.properties` says about the owner of this folder."""
         return read_properties(f"{self.folder}/{META_PROPERTIES}")
 
     @meta.setter

@@ -58,7 +58,7 @@ class Scan(NamedTuple):
 
 
 def scan(buffer: memoryview, is_scratch: bool = False) -> Scan:
-    """Finds the batches; one that is cut short at the end, as brokers may send it, is left out.
+    """Find the batches; one that is cut short at the end, as brokers may send it, is left out.
 
     InvalidRecord or CorruptBatch when something else than batches lies there.
     """

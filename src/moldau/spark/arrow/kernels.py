@@ -96,7 +96,7 @@ def count_batches(buffer: Bytes) -> int:
 
 @_kernel
 def scan_batches(buffer: Bytes, table: Ints) -> int:
-    """Fills one row per whole batch while there are rows; how many.
+    """Fill one row per whole batch while there are rows; how many.
 
     Less than 0 is what is wrong with the batch after those that were filled.
     """
@@ -173,7 +173,7 @@ def decode_batches(
     header_data: Bytes,
     header_there: Bytes,
 ) -> int:
-    """Appends the records with `first <= offset < until` to the columns; OK or what is wrong.
+    """Append the records with `first <= offset < until` to the columns; OK or what is wrong.
 
     `longs`, `ints` and `there` have a line per column, as long as there are rows; `ints` one more,
     as Arrow's offsets need it, and `header_ends` likewise, for all headers. `*_data` have room for

@@ -12,7 +12,7 @@ _memmove: Any = cgutils.raw_memmove
 
 
 def _copy_memory(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
-    """Copies `size` bytes from one address to another; the two places may overlap.
+    """Copy `size` bytes from one address to another; the two places may overlap.
 
     Nothing is checked: callers have done so.
     """

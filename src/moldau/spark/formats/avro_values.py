@@ -120,7 +120,7 @@ def store_of(bootstrap: str) -> SchemaStore:
 
 
 def looking_up(bootstrap: str) -> LookUp:
-    """Asks the store, and connects to it only for a schema that is not known yet."""
+    """Ask the store, and connect to it only for a schema that is not known yet."""
     return lambda schema_id: store_of(bootstrap).by_id(schema_id).text
 
 

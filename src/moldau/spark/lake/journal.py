@@ -107,7 +107,7 @@ class Journal:
 def require_continuation(
     name: str, table: DeltaTable, last: Entry | None, entry: Entry
 ) -> list[str]:
-    """Refuses what the table has already from an earlier query; says which records are left out.
+    """Refuse what the table already has from an earlier query; say which records are left out.
 
     Only the first batch of a query can be at fault, but each is checked: it costs nothing.
     """
@@ -176,7 +176,7 @@ def committed_offsets(
 
 
 def _require_unknown(name: str, table: DeltaTable, app_id: str) -> None:
-    """Refuses to take an application for a new one when only the log has forgotten it."""
+    """Refuse to take an application for a new one when only the log has forgotten it."""
     batch_id = table.transaction_version(app_id)
     if batch_id is not None:
         raise OffsetConflict(

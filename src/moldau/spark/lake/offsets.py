@@ -66,7 +66,7 @@ class Offsets:
 
 
 def offsets_of_batch(checkpoint: str, batch_id: int, start: Offsets | None = None) -> Offsets:
-    """What the batch holds, as the query's checkpoint has it before the batch runs.
+    """Return what the batch holds, from the query's checkpoint before the batch runs.
 
     The first batch begins at the ends of `start`, which is where the query was told to begin; so do
     partitions that were not read before. What is not known there is UNKNOWN. Only topics read with

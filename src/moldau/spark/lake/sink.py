@@ -251,7 +251,9 @@ class DeltaSink:
         )
 
     def _stored(self, schema: StructType) -> pa.Schema:
-        """What the table keeps of a batch: all of it, but no order beside that of `order_by`."""
+        """Return what the table keeps of a batch: everything, except the record order if there is
+        `order_by`.
+        """
         given = arrow_schema(self.path, schema)
         if self._order_by and RECORD_ORDER in given.names:
             return given.remove(given.get_field_index(RECORD_ORDER))

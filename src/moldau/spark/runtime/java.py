@@ -30,7 +30,7 @@ class NoJava(RuntimeError):
 
 
 def find_java_home() -> Path | None:
-    """What JAVA_HOME should be for Spark; None when Spark will find a good Java by itself."""
+    """Return the JAVA_HOME for Spark; None if Spark will find a good Java by itself."""
     home = os.environ.get("JAVA_HOME")
     if home is not None:
         version = _version(Path(home) / "bin" / "java")

@@ -77,7 +77,7 @@ def _included(context: SparkContext) -> set[str]:
 
 
 def _ask(context: SparkContext) -> list[probe.Answer]:
-    """What the workers have; nothing if none of them had time to say so."""
+    """Ask the workers what they have; nothing if none of them was free to answer."""
     import pyspark
 
     cloudpickle: Any = pyspark.cloudpickle

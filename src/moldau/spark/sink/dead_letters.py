@@ -64,7 +64,7 @@ class DeadLetters:
         outlet.poll()
 
     def flush(self) -> None:
-        """Returns when everything that was sent has arrived."""
+        """Return when everything that was sent has arrived."""
         if self._outlet is not None:
             self._outlet.flush()
             # Not reached after a failure: the next task gets a producer that knows nothing of it.

@@ -211,7 +211,7 @@ class _Parser:
         return f"(?i:\\{number})" if "i" in self._flags else f"(?:\\{number})"
 
     def _escaped(self, start: int) -> str | frozenset[str]:
-        r"""What stands after a backslash: one character, or a set of them like \d."""
+        r"""Parse what follows a backslash: one character, or a set of them like \d."""
         char = self._next("nothing follows the backslash", start).char
         if char in CLASSES:
             return CLASSES[char]
@@ -267,7 +267,7 @@ class _Parser:
         return ALPHABET - found if is_negated else found
 
     def _union(self, start: int) -> frozenset[str]:
-        """What stands in a class up to its end, or up to `&&`."""
+        """Parse a class up to its end, or up to `&&`."""
         found: frozenset[str] = frozenset()
         is_empty = True
         while True:

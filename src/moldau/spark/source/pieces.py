@@ -43,7 +43,7 @@ def pieces(stream: FetchStream, target_bytes: int = PIECE_BYTES) -> Iterator[Sca
 
 
 def _batch_size(start: memoryview) -> int:
-    """What a batch says of itself; 0 where too little of it is there."""
+    """Return the size that a batch states; 0 if too little of it is there."""
     if len(start) < PREFIX_SIZE:
         return 0
     return int(INT32.unpack_from(start, 8)[0]) + PREFIX_SIZE

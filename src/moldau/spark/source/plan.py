@@ -23,7 +23,7 @@ class Subscribed:
 
 
 def look_up(cluster: Cluster, subscription: Subscription, *, may_miss: bool = False) -> Subscribed:
-    """Asks the cluster; UnknownTopic for a topic that is named and not there, unless it `may_miss`.
+    """Ask the cluster; UnknownTopic for a topic that is named and not there, unless it `may_miss`.
 
     What may be missing and is, is left out.
     """

@@ -163,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._cluster
 
     def _look_up(self) -> Subscribed:
-        """What there is of what is subscribed to."""
+        """Return the partitions of the subscription that exist."""
         return look_up(self._connected, self._options.subscription, may_miss=True)
 
     def _ends(self) -> Progress:
@@ -212,7 +212,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Progress({**ends.offsets, **{key: kept[key] for key in gone}}, {**ids, **ends.ids})
 
     def _target_from(self, begun: Progress) -> Progress:
-        """What was there when the query began, and what was read before and is gone by now."""
+        """Return what existed when the query began, and what was read before and is gone now."""
         assert self._target is not None
         is_complete = begun.offsets.keys() <= self._target.offsets.keys()
         if not is_complete or self._never_there(begun, self._target):

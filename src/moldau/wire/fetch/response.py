@@ -174,7 +174,7 @@ class FetchResponseCodec:
             raise MalformedRequest("it ends too early") from None
 
     def decode_beginning(self, body: memoryview) -> FetchBeginning:
-        """What a response says before the records, of which `body` need not have any.
+        """Parse a response up to its records; `body` need not contain any.
 
         MalformedRequest where it is not for one partition, or has not come that far.
         """

@@ -175,7 +175,7 @@ def test_internal_topics_take_no_records_from_clients(
     with Client(moldau_broker) as client:
         answer = client.produce(topic.name, make_batch(b"x"))
         assert answer.error_code == Error.INVALID_TOPIC_EXCEPTION
-        assert f"only the {topic.owner} writes" in answer.error_message
+        assert f"only the {topic.owner} may write" in answer.error_message
 
 
 def test_zstd_needs_version_7(client: Client) -> None:

@@ -52,7 +52,7 @@ def _named_or_by_id(request: Request) -> list[TopicKey]:
     Right(Operation.CREATE, Resource.TOPIC, unless=Operation.CREATE),
 )
 def metadata(parts: ClusterParts, request: Request) -> Answer | Awaitable[Answer]:
-    """Answers from the cache, from the state, or after creating the topics that are missing."""
+    """Answer from the cache, from the state, or after creating the topics that are missing."""
     context = request.context
     key = (request.version, context.local_host, context.local_port, request.raw)
     answer = parts.metadata_cache.get(parts.node.state.version, key)

@@ -24,7 +24,7 @@ def _refuse(request: Request, error: ClusterError) -> Answer:
     Api.ALTER_PARTITION_REASSIGNMENTS, (0, 1), on_cluster(Operation.ALTER), at_controller=_refuse
 )
 async def alter_partition_reassignments(parts: ClusterParts, request: Request) -> Answer:
-    """Begins to move each partition, or takes its move back; answered before it has arrived."""
+    """Start or cancel the move of each partition; answers before the move is done."""
     body = request.body
     if not body.topics:
         # Null otherwise; Kafka's controller is not even asked here.

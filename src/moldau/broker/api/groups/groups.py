@@ -103,7 +103,7 @@ def list_groups(parts: GroupParts, request: Request) -> Answer:
     on_groups(Operation.DELETE, lambda request: request.body.groups_names),
 )
 async def delete_groups(parts: GroupParts, request: Request) -> Answer:
-    """Deletes groups that have no members."""
+    """Delete groups that have no members."""
     wanted = dict.fromkeys(request.body.groups_names)
     answers = {group_id: parts.groups.delete_group(group_id) for group_id in wanted}
     return {

@@ -109,7 +109,7 @@ def offset_commit(parts: GroupParts, request: Request) -> Answer | Awaitable[Ans
 
 
 def _topic(parts: GroupParts, request: Request, topic: Any) -> tuple[TopicKey, str]:
-    """What the request calls a topic, and its name; no name for an id that is unknown."""
+    """Return the request's own name or id of a topic, and its name; no name for an unknown id."""
     if request.version < _TOPIC_IDS:
         return topic.name, topic.name
     return topic.topic_id, parts.partitions.topic_name(topic.topic_id)
@@ -136,7 +136,7 @@ def _check(parts: GroupParts, key: TopicKey, name: str, index: int, metadata: st
     on_topics(Operation.DESCRIBE, _fetched_topics),
 )
 def offset_fetch(parts: GroupParts, request: Request) -> Answer:
-    """What groups have committed; -1 where they have not."""
+    """Return what groups have committed; -1 where they have not."""
     body, version = request.body, request.version
     stable = getattr(body, "require_stable", False)
     if version >= _SEVERAL_GROUPS:
@@ -228,7 +228,7 @@ def _fetched(index: int, committed: CommittedOffset | None) -> dict[str, Any]:
     on_topics(Operation.READ, named_topics),
 )
 def offset_delete(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
-    """Forgets offsets of topics that no member of the group is subscribed to (KIP-496)."""
+    """Forget offsets of topics that no member of the group is subscribed to (KIP-496)."""
     body = request.body
     if not body.group_id:
         return {"error_code": Error.INVALID_GROUP_ID}

@@ -40,7 +40,7 @@ async def delete_records(parts: RecordParts, request: Request) -> Answer:
 
 
 def _delete(parts: RecordParts, topic: str, wanted: Any) -> dict[str, Any] | tuple[Partition, int]:
-    """Deletes here; what to wait for elsewhere, or the refusal."""
+    """Delete here; return what to wait for elsewhere, or the refusal."""
     index = wanted.partition_index
 
     def refuse(error: Error) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class FetchResponse(LongPoll):
         self._timer: asyncio.TimerHandle | None = None
 
     def park(self) -> None:
-        """Waits for more, until it is time."""
+        """Wait for more records, until the deadline."""
         self._timer = self._parts.node.loop.call_later(
             self.wanted.max_wait_ms / 1000, self.complete
         )
@@ -92,7 +92,7 @@ class FetchResponse(LongPoll):
             self.connection.respond(self, self.connection.exit.leave(self))
 
     def complete(self) -> None:
-        """Answers with what there is: time is up."""
+        """Answer with what is there: time is up."""
         self.abandon()
         try:
             self.read()
@@ -125,7 +125,7 @@ class FetchResponse(LongPoll):
         return found
 
     def read(self) -> bool:
-        """Reads the answer as of now; whether it need not wait for more."""
+        """Read the answer as of now; return whether it is enough."""
         request, parts = self.wanted, self._parts
         room = min(request.max_bytes, parts.node.settings.fetch_max_bytes)
         least = min(request.min_bytes, room)
@@ -221,7 +221,7 @@ def _topics(request: Request) -> Iterable[TopicKey]:
     decode=_decode,
 )
 def fetch(parts: RecordParts, connection: Connection, request: Request, frame: memoryview) -> None:
-    """Reads the request and takes its place among the connection's answers."""
+    """Read the request and take its place among the connection's answers."""
     codec = fetch_codec(request.version)
     wanted = codec.decode_request(frame, request.start)
     if wanted.replica_id >= 0:

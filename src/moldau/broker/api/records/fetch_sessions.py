@@ -59,7 +59,7 @@ class FetchSession:
         return len(self._partitions)
 
     def update(self, request: FetchRequest) -> None:
-        """Takes in what a request changes and forgets."""
+        """Apply what a request changes and forgets."""
         for key, partitions in request.topics:
             for wanted in partitions:
                 told = self._partitions.get((key, wanted.partition))
@@ -141,7 +141,7 @@ class FetchSessions:
         return session if self._update(session, request) else None
 
     def _update(self, session: FetchSession, request: FetchRequest) -> bool:
-        """Takes in what a request changes; False when the session has become too large to keep."""
+        """Take in what a request changes; False when the session has become too large to keep."""
         before = len(session)
         session.update(request)
         self._partitions += len(session) - before

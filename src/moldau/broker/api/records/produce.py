@@ -88,7 +88,7 @@ class ProduceResponse(Response):
         failed: dict[Partition, StorageError],
         refused: RefusedWrites,
     ) -> None:
-        """Answers after the commit, or begins to wait where acks=all must."""
+        """Answer after the commit, or begin to wait where acks=all must."""
         wanted, connection = self.wanted, self.connection
         assert wanted is not None
         self.wanted = None
@@ -115,7 +115,7 @@ class ProduceResponse(Response):
         failed: dict[Partition, StorageError],
         refused: RefusedWrites,
     ) -> None:
-        """Turns what was staged and could not be written into errors."""
+        """Turn staged batches that could not be written into errors."""
         batches = [batch for _, each in wanted.topics for _, batch in each]
         results = [result for _, each in self.results for result in each]
         staged = [batch for batch, each in zip(batches, results, strict=True) if not each.error]
@@ -205,7 +205,7 @@ def _topics(request: Request) -> Iterable[TopicKey]:
 def produce(
     parts: RecordParts, connection: Connection, request: Request, frame: memoryview
 ) -> None:
-    """Stages what the request appends and takes its place among the connection's answers."""
+    """Stage what the request appends and take its place among the connection's answers."""
     version = request.version
     checked: CheckedProduce | None = None
     if request.size > parts.partitions.prepares_above:

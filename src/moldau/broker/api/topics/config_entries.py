@@ -140,7 +140,7 @@ def default_broker_entries(dynamic: BrokerConfigs) -> list[ConfigEntry]:
 def _synonyms(
     setting: Setting, settings: BrokerSettings, dynamic: BrokerConfigs, *, all_units: bool = False
 ) -> Iterator[Synonym]:
-    """What a broker says about a topic's setting, the strongest first, down to the default."""
+    """Return a broker's values for a topic's setting, the strongest first, down to the default."""
     names = [name for name, _ in setting.synonyms]
     found = list(_synonyms_of_names(names, settings, dynamic))
     # Kafka shows nothing of the other units until the first of the names has a value itself.

@@ -205,7 +205,7 @@ async def _at_controller(
 
 @handles(Api.ALTER_CONFIGS, (0, 2), *_on_resources(Operation.ALTER_CONFIGS), forwardable=True)
 async def alter_configs(parts: TopicParts, request: Request) -> Answer:
-    """Replaces each resource's settings: what is not mentioned goes back to its default."""
+    """Replace each resource's settings: what is not mentioned goes back to its default."""
 
     def replacement(resource: Any) -> Change:
         configs = {config.name: config.value for config in resource.configs}
@@ -222,7 +222,7 @@ async def alter_configs(parts: TopicParts, request: Request) -> Answer:
     forwardable=True,
 )
 async def incremental_alter_configs(parts: TopicParts, request: Request) -> Answer:
-    """Changes the settings that are mentioned, and leaves each resource's others alone."""
+    """Change the settings that are mentioned, and leave each resource's others alone."""
 
     def increment(resource: Any) -> Change:
         edits = _edits(resource)

@@ -179,7 +179,7 @@ def _refuse_growth(request: Request, error: ClusterError) -> Answer:
     at_controller=_refuse_growth,
 )
 async def create_partitions(parts: TopicParts, request: Request) -> Answer:
-    """Raises topics to the number of partitions they should have."""
+    """Add partitions to topics."""
     body = request.body
     counts = Counter(topic.name for topic in body.topics)
     wanted = [_new_partitions(topic) for topic in body.topics if counts[topic.name] == 1]

@@ -256,7 +256,7 @@ class GroupCoordinator:
         return answer
 
     def delete_group(self, group_id: str) -> asyncio.Future[Error]:
-        """Deletes a group without members, and its offsets."""
+        """Delete a group without members, and its offsets."""
         answer: asyncio.Future[Error] = self._loop.create_future()
         held = self.find(group_id)
         error = held if isinstance(held, Error) else held.group.check_delete()

@@ -72,7 +72,7 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str | None:
-        """What its members are, for example consumers; None where nobody has said."""
+        """The type of its members, for example consumer; None if unknown."""
         ...
 
     @property

@@ -118,7 +118,7 @@ def group_value(group: GroupMetadata) -> bytes:
 
 
 def read_key(data: bytes) -> OffsetKey | GroupKey | None:
-    """What a record is about; None for a kind that is not served here."""
+    """Return the subject of a record; None for a kind that is not supported."""
     fields = Fields(data)
     version = fields.fixed(INT16)
     if version in (0, 1):

@@ -71,7 +71,7 @@ class Fetcher:
     # What to follow
 
     def follow(self, partition: Partition) -> None:
-        """Copies the partition from now on, in its leader epoch of now."""
+        """Copy the partition from now on, in its current leader epoch."""
         followed = Followed(partition)
         key = followed.key
         known = self._followed.get(key)
@@ -83,7 +83,7 @@ class Fetcher:
             self._task = self._node.loop.create_task(self._run())
 
     def unfollow(self, partition: Partition) -> None:
-        """Copies it no more; nothing is appended to it after this."""
+        """Stop copying it; nothing is appended to it after this."""
         key = (partition.topic_id, partition.index)
         known = self._followed.get(key)
         if known is not None and known.partition is partition:

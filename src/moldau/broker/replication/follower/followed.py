@@ -85,7 +85,7 @@ class Followed:
         return log.config.flushes and log.flushed < log.log_end
 
     def wanted(self, max_bytes: int, question: int) -> FetchPartition:
-        """What to ask the leader for in the question of this number."""
+        """Return what to ask the leader for in the request with this number."""
         partition, log = self.partition, self.partition.log
         self._asked = log.log_end
         self._question = question
@@ -94,7 +94,7 @@ class Followed:
         )
 
     def take(self, fetched: FetchedPartition, question: int) -> Next:
-        """Takes in what the leader answered to the question of this number."""
+        """Apply the leader's answer to the request with this number."""
         if question < self._question:
             # Whatever it is about, the leader will be, or has been, asked again.
             return Next.STAY
@@ -146,7 +146,7 @@ class Followed:
         return Next.FLUSH if self.is_unflushed else Next.MOVE
 
     def _cut(self, epoch: int, leader_end: int) -> Next:
-        """Cuts what the leader does not have."""
+        """Truncate what the leader does not have."""
         log = self.partition.log
         before = (log.log_end, log.epochs.latest)
         flushed = log.flushed
@@ -162,7 +162,7 @@ class Followed:
         return Next.CHECKPOINT if log.log_end < flushed else self._go_on()
 
     def relocate(self, leader_start: int, leader_end: int) -> Next:
-        """Goes to where the leader's log lies, which is [leader_start, leader_end]."""
+        """Move to the bounds of the leader's log, [leader_start, leader_end]."""
         log = self.partition.log
         try:
             if leader_end < log.log_end:
@@ -200,7 +200,7 @@ class Followed:
             )  # fmt: skip
 
     def complain(self, what: str, level: int) -> None:
-        """Says so in the log, unless it was the last thing said."""
+        """Log it, unless it is the same as the last line."""
         if what != self._complaint:
             self._complaint = what
             logger.log(level, "%s cannot be copied from broker %d: %s",

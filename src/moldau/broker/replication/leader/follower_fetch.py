@@ -57,7 +57,7 @@ class FollowerFetchResponse(LongPoll):
         self._timer = self._loop.call_later(self.wanted.max_wait_ms / 1000, self.complete)
 
     def complete(self) -> None:
-        """Answer with what there is: time is up."""
+        """Answer with what is there: time is up."""
         self._session.try_answer(now=True)
 
     def release(self) -> None:

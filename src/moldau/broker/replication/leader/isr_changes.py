@@ -41,7 +41,7 @@ class IsrChanges:
         self._task: asyncio.Task[None] | None = None
 
     def consider(self, partition: Partition) -> None:
-        """Looks at a partition's in-sync set soon."""
+        """Schedule a check of a partition's in-sync set."""
         self._waiting[partition] = None
         if self._task is None:
             self._task = self._node.loop.create_task(self._work())

@@ -131,7 +131,7 @@ class SessionPartition:
             self._reconsider(partition)
 
     def answer(self, room: int, is_first: bool) -> tuple[FetchedPartition | None, bool]:
-        """What to send of this partition, if anything, and whether there is more after that."""
+        """Return what to send of this partition, if anything, and whether there is more."""
         refusal = self.refusal or self._refuse()
         if refusal is not None:
             return refusal, False

@@ -53,7 +53,7 @@ class PipelineFile:
     places: Places
 
     def problem(self, message: str, *path: str) -> Problem:
-        """What is wrong with the setting at this path."""
+        """Describe what is wrong with the setting at this path."""
         return Problem(message, str(self.path), self.places.line(path), part_of(path))
 
     def resolve(self, path: str) -> str:
@@ -74,7 +74,7 @@ def read_file(
     folder: Path | None = None,
     overrides: Mapping[str, Override] | None = None,
 ) -> PipelineFile:
-    """Reads a file; PipelineError has every problem that there is, with its line.
+    """Read a file; PipelineError has all problems, with their lines.
 
     `bootstrap` goes before what the file says. `overrides` replaces single settings, named with
     dots: `sinks.raw.path`. Relative paths begin at `folder`, or at the file's own.

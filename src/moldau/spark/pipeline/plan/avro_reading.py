@@ -42,7 +42,7 @@ class AvroReading:
 
     @property
     def remedy(self) -> str:
-        """What to do when a record has fields that the schema lacks."""
+        """Say what to do when a record has fields that the schema lacks."""
         names = " and ".join(self.subjects) or "its subject"
         if self.schema_file is None:
             return (

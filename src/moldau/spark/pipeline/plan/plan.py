@@ -72,12 +72,14 @@ class Plan:
         self.sinks = self._planned()
 
     def table_problems(self) -> list[Problem]:
-        """What keeps rows from the tables that are there. A replay may well go to others."""
+        """Find what keeps rows out of existing tables. A replay may well go to others."""
         found = [sink.writer.table_problem(sink.schema) for sink in self.sinks.values()]
         return [problem for problem in found if problem is not None]
 
     def frame(self, sink: PlannedSink, starts: Mapping[str, str]) -> DataFrame:
-        """What the query of a sink writes; `starts` are offsets to begin at instead."""
+        """Return the frame that the query of a sink writes; `starts` are offsets to begin at
+        instead.
+        """
         readings = {
             source: Reading(
                 sends=source in sink.sends, start=starts.get(source), is_ordered=sink.is_ordered

@@ -57,7 +57,7 @@ class Outcome:
 def send_records(
     options: SinkOptions, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does for a topic: everything is acknowledged at its end."""
+    """Write a task's rows to a topic; everything is acknowledged at its end."""
     import pyarrow as pa
 
     from moldau.spark.sink.sink import write_records

@@ -16,7 +16,7 @@ DEAD_LETTERS_SUFFIX = "-dead-letters"
 
 
 def topic_problems(file: PipelineFile) -> tuple[list[Problem], list[str] | None]:
-    """What is wrong with the topics of the sources, and which topics are still to be made.
+    """Return what is wrong with the topics of the sources, and which topics have to be created.
 
     None for these when no broker answers.
     """
@@ -75,7 +75,7 @@ def written_topics(file: PipelineFile) -> dict[str, int | None]:
 
 
 def require_topics(file: PipelineFile, more: str | None = None) -> None:
-    """Makes what is missing of the topics that are written, and `more`.
+    """Create the missing ones of the topics that are written, and `more`.
 
     PipelineError for those to be read, and when no broker answers.
     """

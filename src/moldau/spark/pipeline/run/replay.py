@@ -88,7 +88,7 @@ def _replay(
 
 
 def _result(counted: Observation) -> dict[str, Any]:
-    """What was counted; nothing if Spark had no need to read the source."""
+    """Return what was counted; nothing if Spark did not need to read the source."""
     future = counted._jo.future()  # type: ignore[union-attr]
     deadline = time.monotonic() + COUNTED_WITHIN_S
     while not future.isCompleted():
@@ -133,7 +133,7 @@ def _replaces(sink: DeltaSinkSettings) -> bool:
 
 
 def _require_room(file: PipelineFile, writer: Writer) -> None:
-    """Refuses to add rows to what has some: those of the span are probably among them."""
+    """Refuse to add rows to what has some: those of the span are probably among them."""
     sink = writer.settings
     if isinstance(sink, DeltaSinkSettings) and not _replaces(sink):
         from moldau.spark.lake.journal import open_table

@@ -197,7 +197,7 @@ def without_java(problem: Exception) -> PipelineError:
 
 
 def failure(file: PipelineFile, sink: str, cause: BaseException, detail: str = "") -> PipelineError:
-    """What has gone wrong in the query of a sink, named after the part where it arose."""
+    """Describe what went wrong in the query of a sink, with the part where it arose."""
     message = in_words(cause)
     detail = detail or str(cause)
     found = place_of_failure(file, cause)

@@ -31,7 +31,7 @@ START_TRIES = 6
 
 
 def start_problems(file: PipelineFile, plan: Plan, checkpoint: Checkpoint) -> list[Problem]:
-    """What keeps the queries from starting: the tables that are there, and the checkpoint.
+    """Find what keeps the queries from starting: existing tables, and the checkpoint.
 
     Nothing is changed.
     """
@@ -142,7 +142,7 @@ def _start_query(running: Running, sink: PlannedSink, once: bool, tries: int = S
 
 
 def _is_up(query: StreamingQuery) -> bool:
-    """Waits until a query has its sources, and says whether it is worth another start if not.
+    """Wait until a query has its sources; if it fails, return whether to start it again.
 
     Spark gives each source's new Python process ten seconds to answer, which a busy machine may
     not keep; one at a time it does so sooner, and a query that has not read yet can start again.

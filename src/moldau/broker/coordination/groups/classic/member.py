@@ -61,7 +61,7 @@ class Member:
             self.expires_at = now + self.session_timeout_ms
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member says under the protocol that the group chose."""
+        """Return the member's metadata for the protocol that the group chose."""
         for name, data in self.protocols:
             if name == protocol:
                 return data
