@@ -121,7 +121,7 @@ class BrokerUnderTest:
         return memory_mib(self.pid)
 
     def wait_quiet(self) -> None:
-        """Until the broker has nothing to do."""
+        """Wait until the broker has nothing to do."""
         wait_quiet((self.pid,), 0.02)
 
     def stop_cleanly(self) -> float:

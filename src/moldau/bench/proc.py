@@ -23,7 +23,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def wait_quiet(pids: Iterable[int], share: float = 0.04) -> None:
-    """Until each of these uses less than that share of a core, on average.
+    """Wait until each of these uses less than that share of a core, on average.
 
     So that one sample's upkeep (deleting a topic's files, say) is not counted into the next.
     """

@@ -9,7 +9,7 @@ import msgspec
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a figure must reach: at most, or at least, `limit`."""
+    """The goal of a figure: at most, or at least, `limit`."""
 
     limit: float
     at_least: bool = False

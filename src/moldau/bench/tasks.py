@@ -121,7 +121,7 @@ class RebalanceGroup(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rebalances(msgspec.Struct, frozen=True):
-    """How long it took until everyone had an assignment of the same generation."""
+    """The time until all members had an assignment of the same generation."""
 
     formed_s: float
     generations: int

@@ -85,7 +85,9 @@ class Workbench:
 
     @contextmanager
     def warm_memory(self, wanted: int, *pids: int) -> Iterator[None]:
-        """So many bytes for what `pids` write inside the block, where the scale asks for it."""
+        """Keep that many bytes warm for what `pids` write inside the block, if the scale asks for
+        it.
+        """
         if not self.scale.warm_memory:
             yield
             return

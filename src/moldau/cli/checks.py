@@ -192,7 +192,7 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def check_connection(bootstrap: str, addresses: list[tuple[str, int]]) -> Iterator[Finding]:
-    """From the name to the cluster: each step is only looked at when the one before it works."""
+    """Check from the name to the cluster, each step only if the previous one works."""
     serving = 0
     for host, port in addresses:
         findings = list(_check_address(host, port))

@@ -134,7 +134,7 @@ class GroupReader:
         ]
 
     def _commit_if_due(self) -> None:
-        """In the background; should it fail, what comes later covers it."""
+        """Commit in the background; if it fails, a later commit covers it."""
         if time.monotonic() < self._next_commit:
             return
         self._next_commit = time.monotonic() + COMMIT_EVERY_S

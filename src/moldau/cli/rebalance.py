@@ -63,7 +63,7 @@ def plan(
 
 
 class _Layout:
-    """Where everything is while the plan is made."""
+    """The positions of all replicas while the plan is made."""
 
     def __init__(
         self, partitions: Mapping[TopicPartition, Replicas], targets: Mapping[int, str | None]
@@ -99,7 +99,9 @@ class _Layout:
                 self._move(place, source, best)
 
     def even_out(self) -> None:
-        """From the fullest broker to the emptiest, while they differ by more than one."""
+        """Move replicas from the fullest broker to the emptiest, while they differ by more than
+        one.
+        """
         while (step := self._next_step()) is not None:
             self._move(*step)
 

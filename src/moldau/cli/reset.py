@@ -24,7 +24,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to; `number` is an offset, a time in milliseconds since 1970, or how far to shift."""
+    """The target; `number` is an offset, a time in milliseconds since 1970, or the shift."""
 
     kind: Kind
     number: int = 0

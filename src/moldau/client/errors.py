@@ -57,7 +57,9 @@ class QueueFull(ClientError):
 
 
 class ConsumeFailed(ClientError):
-    """What librdkafka reports instead of a message; reading may go on unless the broker refuses."""
+    """An error that librdkafka reports instead of a message; reading may continue unless the broker
+    refuses.
+    """
 
     def __init__(
         self, text: str, error: KafkaError, topic: str | None, partition: int | None

@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 
 class ControllerSettings(TopicDefaults, ReconcilerSettings, Protocol):
-    """What the controller reads of a broker's settings."""
+    """The settings of a broker that the controller reads."""
 
 
 class Controller:

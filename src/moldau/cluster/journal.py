@@ -39,7 +39,7 @@ class DamagedJournal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What a file holds: its batches, the length they take, and the next sequence number."""
+    """The content of a file: its batches, their length, and the next sequence number."""
 
     batches: list[list[AnyChange]]
     length: int

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 
 class NameLocks:
-    """Who holds a name keeps others who want it waiting. Event loop only."""
+    """Locks by name: a holder keeps others waiting. Event loop only."""
 
     def __init__(self) -> None:
         self._held: dict[str, asyncio.Future[None]] = {}

@@ -43,8 +43,9 @@ class MetadataStore(Protocol):
 
     @property
     def lease(self) -> Lease | None:
-        """Until when this broker may take itself for a leader without hearing from the others; None
-        where there are no others. The same from the beginning to `close`."""
+        """The lease until which this broker may lead without hearing from the others; None if there
+        are no others. The same object until `close`.
+        """
 
     async def open(self) -> None:
         """Load the state; StoreError if it cannot be trusted."""

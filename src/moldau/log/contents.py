@@ -9,7 +9,7 @@ from moldau.log.producers.states import ProducerStates
 
 
 class Contents(NamedTuple):
-    """What a log holds when it is made or loaded; `Log` says what the offsets promise."""
+    """The content of a log when it is created or loaded; `Log` says what the offsets promise."""
 
     log_start: int
     log_end: int

@@ -21,7 +21,7 @@ _NEW = -1
 
 
 class Durability:
-    """How much of the changes to a log's files and names has been forced to disk.
+    """The part of the changes to a log's files and names that has been forced to disk.
 
     `flushed` is the log's, and follows what is written: a flush that has succeeded moves it to what
     was written when it was prepared, unless the log was cut meanwhile. See `Flush` for which step

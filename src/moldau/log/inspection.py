@@ -35,7 +35,7 @@ _TIME_PAIR = struct.Struct(">qi")
 
 
 class Damage(NamedTuple):
-    """What is wrong, and where; `heals` if a broker rebuilds the file by itself."""
+    """A damage and its position; `heals` if a broker rebuilds the file by itself."""
 
     path: str
     position: int

@@ -45,7 +45,7 @@ _TELL_BYTES = 16 << 20
 
 @dataclass(slots=True)
 class Recovered:
-    """What it took to open logs: how much was read, and what could not be kept."""
+    """The work to open logs: how much was read, and what could not be kept."""
 
     checked_bytes: int = 0
     cut_bytes: int = 0

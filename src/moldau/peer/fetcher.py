@@ -26,7 +26,7 @@ from moldau.wire.fetch.request import FetchPartition, FetchRequest
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """What one fetch asks for, under Kafka's names."""
+    """The settings of a fetch, under Kafka's names."""
 
     max_bytes: int = 8 << 20  # max.partition.fetch.bytes
     max_wait_ms: int = 500  # fetch.max.wait.ms

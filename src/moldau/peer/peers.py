@@ -20,7 +20,7 @@ CONNECT_WITHIN_S = 5.0
 
 
 class PeerAddress(NamedTuple):
-    """Where a broker is to be found; `epoch` is that of its registration."""
+    """The address of a broker; `epoch` is that of its registration."""
 
     host: str
     port: int
@@ -28,7 +28,7 @@ class PeerAddress(NamedTuple):
 
 
 class Purpose(NamedTuple):
-    """What a connection is for. `name` begins the client id under which the peer sees it.
+    """The purpose of a connection. `name` begins the client id that the peer sees.
 
     One that does not greet carries no requests. The pauses are those between attempts to connect:
     the first, which doubles up to the longest.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """How a client of ours behaves; the names of Kafka's settings stand beside."""
+    """The settings of a peer, with the names of Kafka's settings beside them."""
 
     client_id: str = "moldau"
     connect_timeout_s: float = 10.0  # socket.connection.setup.timeout.ms

@@ -26,7 +26,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a partition; -1 for nobody, and for an epoch that an old broker does not tell."""
+    """The leader of a partition; -1 for none, and for an epoch that an old broker does not send."""
 
     node_id: int
     epoch: int

@@ -32,7 +32,7 @@ _LONGEST_STRING = 32767
 
 
 class Walk:
-    """How many elements may still follow, and what is to be replaced: start, end, new bytes."""
+    """A walk's budget of elements, and the replacements to make: start, end, new bytes."""
 
     __slots__ = ("edits", "left")
 

@@ -38,7 +38,7 @@ _new = tuple.__new__
 
 
 class ProduceRequest(NamedTuple):
-    """What a producer asks: per topic, the partitions and the bytes of their records."""
+    """The request of a producer: per topic, the partitions and the bytes of their records."""
 
     transactional_id: str | None
     acks: int

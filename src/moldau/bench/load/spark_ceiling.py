@@ -23,7 +23,7 @@ _BATCH_BYTES = 500_000
 
 
 class Share(InputPartition):
-    """How many rows one task yields."""
+    """The number of rows that one task yields."""
 
     def __init__(self, index: int, rows: int) -> None:
         super().__init__(index)

@@ -14,7 +14,7 @@ _STALL_MS = 1_000
 
 
 class Waiting(Protocol):
-    """What has a deadline; `armed_at` belongs to `Deadlines`."""
+    """Something with a deadline; `armed_at` belongs to `Deadlines`."""
 
     armed_at: int
 

@@ -13,7 +13,7 @@ from moldau.cluster.state.state import ClusterState
 
 
 class Host(Protocol):
-    """What a coordinator uses of the broker that it runs in; read anew at each use."""
+    """The broker as a coordinator uses it; values are read again at each use."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...

@@ -11,7 +11,7 @@ from moldau.cluster.state.internal_topics import InternalTopic
 
 
 class Size(NamedTuple):
-    """How large an internal topic is made; the broker's settings say so."""
+    """The size of an internal topic when it is created, from the broker's settings."""
 
     partitions: int
     replication_factor: int

@@ -8,7 +8,7 @@ from moldau.broker.coordination.journal import Journal
 
 
 class State(Protocol):
-    """What a shard holds, for example groups: it knows its records and what they mean.
+    """The content of a shard, for example groups: it knows its records and what they mean.
 
     Made for one leader epoch of the partition, with a journal that writes in that epoch only.
     """

@@ -21,7 +21,7 @@ LISTED_S = 60.0
 
 
 class Departures:
-    """Who left within the last minute. Event loop only.
+    """The brokers that left within the last minute. Event loop only.
 
     `brokers` is the cluster's own dict of who is there; `changed` is called whenever somebody is
     listed no longer.

@@ -14,7 +14,7 @@ from moldau.wire.primitives import Endpoint as LeaderEndpoint
 
 
 class KnownBrokers:
-    """Who is there, and who was there a moment ago. Event loop only."""
+    """The brokers that are there, and those that were there a moment ago. Event loop only."""
 
     def __init__(self, node: Node, departures: Departures, listeners: Sequence[Listener]) -> None:
         self._node = node

@@ -46,7 +46,7 @@ _WILDCARDS = frozenset(("", "0.0.0.0", "::"))
 
 
 class Membership:
-    """Takes one broker into its cluster and out again. Event loop only."""
+    """A broker's way into its cluster and out again. Event loop only."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ _RECEIVE = 128 << 10
 
 
 class Memory(Protocol):
-    """What there is for requests that are being received, over all connections."""
+    """The memory for requests that are being received, over all connections."""
 
     def take(self, size: int, instead_of: int) -> bool:
         """Resize a buffer to `size` bytes; False if it may not grow."""

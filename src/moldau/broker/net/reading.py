@@ -14,7 +14,7 @@ ENDED = 16
 
 
 class Reading:
-    """What keeps one connection from being read from: `blocked`, 0 if nothing does.
+    """The reasons not to read from a connection: `blocked`, 0 if there are none.
 
     While there is a reason, nothing more is received, and nothing of what has been received is
     handled. Once it has ended it is blocked for good. Event loop only.

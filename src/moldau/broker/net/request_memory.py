@@ -43,7 +43,7 @@ class Sender(Protocol):
 
 
 class RequestMemory:
-    """What is taken, and the connections that wait for more."""
+    """The memory in use, and the connections that wait for more."""
 
     def __init__(self, limit: Callable[[], int], connections: Collection[Sender]) -> None:
         self._limit = limit

@@ -37,7 +37,7 @@ NOTHING = -1
 
 
 class Follower:
-    """What the leader knows of one follower: what it asked for last, and when it had everything.
+    """A follower as the leader knows it: what it asked for last, and when it had everything.
 
     `epoch` is that of the registration under which it fetches.
     """

@@ -74,7 +74,8 @@ class _Refusal:
 
 
 class RefusedWrites:
-    """What this broker refused, by topic (name or id, as far as it knew), partition and producer.
+    """The batches that this broker refused, by topic (name or id, as far as known), partition and
+    producer.
 
     Event loop only. `topics` is empty nearly always, which is all that a write has to look at.
     """

@@ -9,7 +9,7 @@ from moldau.broker.security.principal import Principal
 
 
 class Operation(IntEnum):
-    """What is done, by Kafka's numbers."""
+    """The operations that need a right, by Kafka's numbers."""
 
     READ = 3
     WRITE = 4
@@ -24,7 +24,7 @@ class Operation(IntEnum):
 
 
 class Resource(IntEnum):
-    """What it is done to, by Kafka's numbers."""
+    """The kinds of resources that operations concern, by Kafka's numbers."""
 
     TOPIC = 2
     GROUP = 3

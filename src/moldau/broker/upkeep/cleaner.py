@@ -175,7 +175,7 @@ class Cleaner:
             logger.error("compaction of %s-%d failed: %s", log.topic, log.partition, outcome.error)
 
     def _run(self, job: Job) -> Outcome:
-        """On a thread: runs a worker for the job."""
+        """Run a worker for the job, on a thread."""
         command = [sys.executable, "-m", "moldau.log.compaction.worker"]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -136,7 +136,7 @@ class Stalls:
         self._summary_due = now + _SUMMARY_S
 
     def _watch(self) -> None:
-        """On a thread: notes what the loop is doing while a beat is late."""
+        """Note, on a thread, what the loop is doing while a beat is late."""
         while not self._stopped.wait(_IDLE_BEAT_S if self.is_idle else _BEAT_S):
             due = self._due
             if time.monotonic() - due > _BEAT_S and not self._cause:

@@ -146,7 +146,7 @@ def _show_plan(moves: list[Move], under_way: dict[TopicPartition, Ongoing]) -> N
 
 
 def _watch(reassignments: Reassignments, places: set[TopicPartition], *, quiet: bool) -> bool:
-    """Until all of these have moved; False if Ctrl-C came first."""
+    """Wait until all of these have moved; False if Ctrl-C came first."""
     shown = not quiet and sys.stderr.isatty()
     with stopping() as stop, ProgressBar("moving", len(places), enabled=shown) as bar:
         while not stop.is_set():

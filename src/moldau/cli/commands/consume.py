@@ -220,7 +220,7 @@ def _read_as_member(
 
 
 class Connection:
-    """Whether librdkafka has a broker; tells the person once when it has lost all of them."""
+    """The state of librdkafka's connections; reports once when it has lost all brokers."""
 
     def __init__(self) -> None:
         self.lost = False

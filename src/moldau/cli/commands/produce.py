@@ -249,7 +249,7 @@ def line_parser(separator: str | None) -> Parse:
 
 @dataclass(slots=True)
 class Delivery:
-    """What became of the messages of one run: each is delivered, failed or never sent."""
+    """The outcome of a run: each message is delivered, failed or never sent."""
 
     producer: Producer
     topic: str

@@ -256,7 +256,7 @@ class _Members:
             self._voices.say(f"broker {member.broker}", f"{ready}, pid {member.process.pid}")
 
     def watch(self, ensemble: Ensemble | None, stop: threading.Event) -> None:
-        """Until `stop`; reports whoever ends before."""
+        """Watch until `stop`, and report processes that end before."""
         lost: set[int] = set()
         while not stop.wait(_LOOK_EVERY_S):
             for member in self._members:

@@ -126,7 +126,7 @@ class Members:
         self._wait(is_shared, "the partitions were not shared out")
 
     def wait_for(self, numbers: Iterable[int], *, only_of_the_living: bool = False) -> None:
-        """Until these orders are read, or those of them that are not in a dead member's hands."""
+        """Wait until these orders are read, except those of a dead member."""
         wanted = set(numbers)
 
         def are_read() -> bool:
@@ -136,7 +136,7 @@ class Members:
         self._wait(are_read, "the orders were not read")
 
     def wait_for_commits(self) -> None:
-        """Until what was read is committed, so that the lag shown is the lag there is."""
+        """Wait until what was read is committed, so that the lag shown is the real one."""
         self._wait(lambda: self._uncommitted() == 0, "the offsets were not committed")
 
     @property

@@ -19,7 +19,7 @@ TOP = 6
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Where the pipeline of the demo keeps its tables, and the topic with its results."""
+    """The tables of the demo's pipeline, and the topic with its results."""
 
     raw: str
     views: str

@@ -41,7 +41,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What the bytes of a value stand for, as JSON has it."""
+    """The decoded bytes of a value, as JSON represents them."""
 
     value: Any
 

@@ -85,7 +85,7 @@ class PipelineView:
 
 
 class ReplayView:
-    """Which sink a replay is at, with a bar of Spark's tasks on a terminal."""
+    """The current sink of a replay, with a bar of Spark's tasks on a terminal."""
 
     def __init__(self, spark: SparkSession, *, as_json: bool) -> None:
         self._spark = spark

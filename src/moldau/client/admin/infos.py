@@ -49,7 +49,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is behind in one partition.
+    """The lag of a group in one partition.
 
     `lag` counts the messages that are kept and not committed. `seconds` is the age, by its
     timestamp, of the first of them: 0 when there is none, and growing while nobody reads; None when

@@ -326,7 +326,7 @@ class Consumer:
 
 
 class _Fetched:
-    """What a consumer gives, batch by batch; goes on after an error."""
+    """The messages of a consumer, batch by batch; continues after an error."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer

@@ -31,7 +31,7 @@ PartitionsHandler = Callable[[list[TopicPartition]], object]
 
 
 class Buffer(Protocol):
-    """Where fetched messages wait until they are given out."""
+    """The buffer of fetched messages that have not been handed out."""
 
     def add(self, raws: list[RawMessage]) -> None: ...
 

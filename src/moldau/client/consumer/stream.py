@@ -163,7 +163,7 @@ class MessageStream:
 
 
 class _Taken:
-    """What a stream gives, batch by batch."""
+    """The messages of a stream, batch by batch."""
 
     def __init__(self, stream: MessageStream, deadline: float | None) -> None:
         self._stream = stream

@@ -14,7 +14,7 @@ _MASK = 0xFFFFFFFF
 
 
 class Partitioner(Protocol):
-    """Gives a partition below `partitions`, or None to leave it to librdkafka.
+    """A function that returns a partition below `partitions`, or None to leave it to librdkafka.
 
     Key and value are the serialized bytes, so that a partition does not depend on a language.
     """

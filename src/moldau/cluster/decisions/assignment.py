@@ -31,7 +31,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic should have in all, and who holds the additional ones."""
+    """A request for more partitions: the new total, and who holds the additional ones."""
 
     name: str
     total: int

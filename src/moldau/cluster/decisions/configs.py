@@ -12,7 +12,7 @@ from moldau.wire.errors import Error
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs does to one setting."""
+    """The operations of IncrementalAlterConfigs on one setting."""
 
     SET = 0
     DELETE = 1

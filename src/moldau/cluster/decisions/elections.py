@@ -40,7 +40,7 @@ Minimum = Callable[[Topic], int]
 
 
 class Loss(IntEnum):
-    """What a replica may have lost since it was last part of the cluster."""
+    """The losses of a replica since it was last part of the cluster."""
 
     NONE = 0
     # What was not forced to disk may be gone, as after a power failure.
@@ -50,7 +50,7 @@ class Loss(IntEnum):
 
 
 class Held(NamedTuple):
-    """What a broker that comes back holds of a partition: where its log ends, and where it did."""
+    """A returning broker's log of a partition: where it ends, and where it ended before."""
 
     loss: Loss
     end: int = 0

@@ -49,7 +49,7 @@ class Decided(NamedTuple):
 
 
 class TopicDefaults(Protocol):
-    """What a topic gets that asks for nothing else; read anew at each decision."""
+    """The defaults of a new topic; read again at each decision."""
 
     @property
     def num_partitions(self) -> int: ...
@@ -154,7 +154,7 @@ class Creation:
 
 
 class Growth:
-    """Gives each topic more partitions."""
+    """A decision that gives topics more partitions."""
 
     def __init__(self, requests: Sequence[NewPartitions], defaults: TopicDefaults) -> None:
         self._requests = requests

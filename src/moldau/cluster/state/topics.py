@@ -53,7 +53,7 @@ PLAINTEXT = "PLAINTEXT"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a broker is reached by one of its listeners."""
+    """The address of one of a broker's listeners."""
 
     listener: str
     host: str
@@ -100,7 +100,7 @@ class BrokerInfo(msgspec.Struct, frozen=True):
 
 
 class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Who holds a partition. The first replica is the preferred leader; `isr` is a subset.
+    """The replicas of a partition. The first one is the preferred leader; `isr` is a subset.
 
     While the partition moves, `replicas` holds the old and the new ones: `adding` are to be there
     at the end, `removing` are not.

@@ -30,7 +30,7 @@ class Refused(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What ZooKeeper knows of a node itself."""
+    """The metadata of a node in ZooKeeper."""
 
     version: int
     czxid: int

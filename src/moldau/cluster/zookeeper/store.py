@@ -387,7 +387,7 @@ class ZooKeeperStore:
         self._refresher.mark("controller")
 
     async def _repeatedly(self, work: Callable[[], Awaitable[None]]) -> None:
-        """For what may be done twice: if the connection breaks over it, it is done again."""
+        """Do something that may be done twice: if the connection breaks, do it again."""
         for _ in range(_ATTEMPTS):
             await self._be_current()
             try:

@@ -40,7 +40,7 @@ _TopicChange = TopicCreated | TopicDeleted | PartitionsAdded | PartitionsChanged
 
 @dataclass(frozen=True, slots=True)
 class TopicWrite:
-    """What becomes of one topic: nothing before or nothing after is a creation or a deletion."""
+    """The change to one topic: None before is a creation, None after is a deletion."""
 
     name: str
     old: Topic | None

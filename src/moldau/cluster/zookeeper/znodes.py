@@ -89,15 +89,16 @@ class Paths:
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who is the controller, and by which election."""
+    """The controller, and the election that made it so."""
 
     id: int
     epoch: int
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one transaction changed. `commit` is unlike that of any other, so that whoever sent a
-    transaction and got no answer finds out whether it happened."""
+    """The changes of one transaction. `commit` is unique, so that a sender that got no answer can
+    find out whether the transaction happened.
+    """
 
     commit: str
     broker: int = msgspec.field(name="from")

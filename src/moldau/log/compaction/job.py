@@ -15,7 +15,7 @@ CLEANED_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What to compact: the segments of a folder as (base offset, size), oldest first.
+    """A compaction to do: the segments of a folder as (base offset, size), oldest first.
 
     Keys are collected from `dirty_start` on and before `end`; older records stay only while no
     newer one of their key was collected. `later` are the segments that follow: they are not
@@ -55,7 +55,8 @@ class Cleaned(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a job. `end` is how far the log is clean now; less than asked if the map filled.
+    """The result of a job. `end` is how far the log is now clean; less than asked if the map was
+    full.
 
     With an `error` nothing may be used; `is_corrupt` says that it is in what the segments hold.
     """

@@ -10,7 +10,7 @@ NEVER = 2**63 - 1
 
 
 class Limits(NamedTuple):
-    """How far a segment may grow before the log begins the next one."""
+    """The limits of a segment before the log begins the next one."""
 
     index_interval: int
     max_bytes: int = NEVER

@@ -54,7 +54,7 @@ Entry = tuple[memoryview, int]
 
 @dataclass(frozen=True, slots=True)
 class KnownEnds:
-    """What an earlier life of the broker wrote down."""
+    """The ends that an earlier life of the broker recorded."""
 
     boot_id: str
     # The number of the broker's registration, and the one that it was about to get.

@@ -63,7 +63,7 @@ class _Room:
 
 
 class _HeaderRoom:
-    """Where the headers of all records of a batch are put together; what was used is copied."""
+    """The buffer for the headers of all records of a batch; the used part is copied."""
 
     def __init__(self, size: int) -> None:
         # A header takes two bytes at least.

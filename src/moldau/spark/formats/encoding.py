@@ -57,7 +57,7 @@ def avro_columns(frame: DataFrame, name: str) -> str:
 
 
 class _AvroEncoding:
-    """What tasks run; pickled to them."""
+    """The function that tasks run; pickled to them."""
 
     def __init__(self, schema: str, header: bytes, topic: str) -> None:
         self._settings = (schema, header, topic)

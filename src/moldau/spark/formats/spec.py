@@ -22,7 +22,7 @@ BAD = "__bad"
 
 
 class BadRecords(msgspec.Struct, frozen=True):
-    """What becomes of records that do not parse.
+    """The ways to treat records that do not parse.
 
     With a topic they are sent there, by the one query of a source that `sends`; the others pass
     over them. Without one, the first of them stops the query.

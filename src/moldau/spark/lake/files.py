@@ -33,7 +33,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.\-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What tasks are told: where to, with which columns, in which sizes."""
+    """The instructions for tasks: location, columns and sizes."""
 
     location: Location
     schema: pa.Schema

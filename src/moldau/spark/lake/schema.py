@@ -41,7 +41,7 @@ _WIDER = {
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How the columns of a batch become columns of a table.
+    """The mapping from the columns of a batch to those of a table.
 
     `columns` pairs names, the batch's and the table's, in the table's order; `schema` is theirs in
     the table; `added` are columns that the table lacks, or has without some nested field.

@@ -44,7 +44,7 @@ LONGEST_PAUSE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a batch; `skipped` when the table had it already."""
+    """The outcome of a batch; `skipped` if the table already had it."""
 
     rows: int = 0
     files: int = 0

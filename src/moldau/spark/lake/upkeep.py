@@ -29,7 +29,7 @@ _INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second)s?
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """How often it is done, counted in batches (0: never), and what for."""
+    """The schedule of upkeep, in batches (0 means never), and its settings."""
 
     optimize_every: int
     vacuum_every: int

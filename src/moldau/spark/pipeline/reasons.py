@@ -23,7 +23,7 @@ _JAVA = re.compile(r"(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error): ")
 
 @dataclass(frozen=True, slots=True)
 class SqlPlace:
-    """Where in an SQL text: a line and column from 1 and 0, and what stands there if known."""
+    """A place in an SQL text: a line from 1, a column from 0, and the text there if known."""
 
     line: int
     column: int

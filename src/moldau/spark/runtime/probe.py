@@ -25,7 +25,7 @@ SHIPPED = ("moldau", "pyspark_moldau")
 
 
 class Answer(NamedTuple):
-    """What one worker's Python has; `fingerprint` is empty where it has not this package."""
+    """The packages of one worker's Python; `fingerprint` is empty if it lacks this package."""
 
     host: str
     python: str

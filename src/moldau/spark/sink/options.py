@@ -95,7 +95,8 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a writing task needs; goes to the executors. `columns` are those of the data, in order.
+    """The options of a writing task, sent to the executors. `columns` are those of the data, in
+    order.
 
     With a `topic`, all records go there and the column of that name is not looked at.
     """

@@ -30,7 +30,7 @@ _producers: dict[tuple[int, SinkOptions], Outlet] = {}
 
 
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The report of a task to the driver."""
 
     def __init__(self, records: int) -> None:
         self.records = records
@@ -70,7 +70,9 @@ class Outlet:
             raise OptionError(f"the producer refuses a setting: {why}{meant(why)}") from None
 
     def check(self, topic: str) -> None:
-        """Once per topic: is it there, and does anybody answer? WriteFailed in seconds if not."""
+        """Check once per topic that it exists and that a broker answers; raise WriteFailed within
+        seconds if not.
+        """
         if topic in self._checked:
             return
         try:

@@ -117,7 +117,7 @@ REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions are read: of named topics, of topics that match, or exactly these.
+    """The partitions to read: of named topics, of topics that match, or exactly these.
 
     Topics that are `left_out` are not read though they match.
     """
@@ -130,7 +130,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """What a task needs to know besides its range; goes to the executors."""
+    """The settings of a task besides its range, sent to the executors."""
 
     bootstrap: tuple[tuple[str, int], ...]
     columns: tuple[str, ...]

@@ -9,7 +9,7 @@ from moldau.wire.fetch.response import FetchResponseCodec
 
 
 class FetchCodec:
-    """What reads and writes the requests and responses of one version.
+    """The functions that read and write the requests and responses of one version.
 
     `by_id` is whether topics are named by their ids, `flexible` whether headers have tags.
     """

@@ -23,7 +23,7 @@ _REPLICA_STATE = Struct(">iq")
 
 
 class FetchPartition(NamedTuple):
-    """What is wanted of one partition; epochs and log start are -1 where not given."""
+    """A request for one partition; epochs and log start are -1 if not given."""
 
     partition: int
     current_leader_epoch: int = -1
@@ -34,7 +34,7 @@ class FetchPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """What a consumer or follower asks. `replica_id` is -1 for a consumer.
+    """The request of a consumer or follower. `replica_id` is -1 for a consumer.
 
     `replica_epoch` is that of a follower's registration (KIP-903), -1 where not given. Without a
     session unless an epoch is given (KIP-227): then `topics` are what is new or changed since the

@@ -96,7 +96,7 @@ class FetchAnswer(NamedTuple):
 
 
 class FetchBeginning(NamedTuple):
-    """What stands before the records in a response for one partition.
+    """The part of a response for one partition that precedes the records.
 
     `partition` has no records, and is None when there is none in the response, as when an `error`
     concerns the request as such; they are `records_size` bytes from `records_at` on.

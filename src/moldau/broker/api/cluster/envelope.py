@@ -35,7 +35,7 @@ logger = logging.getLogger("moldau.broker")
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeParts:
-    """What is given to the handler of envelopes; `call` has the request inside answered."""
+    """The parts that the handler of envelopes gets; `call` answers the request inside."""
 
     node: Node
     controller: Controller

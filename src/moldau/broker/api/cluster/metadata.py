@@ -149,7 +149,7 @@ def _describe(
 
 
 class _Leaders:
-    """Which brokers the client can reach, and what it is told of a leader that it cannot."""
+    """The brokers that the client can reach, and the answer about a leader that it cannot."""
 
     def __init__(self, parts: ClusterParts, request: Request) -> None:
         self.reachable = parts.brokers.reachable(request.context.listener)

@@ -15,7 +15,7 @@ from moldau.cluster.controller import Controller
 
 @dataclass(frozen=True, slots=True)
 class ClusterParts:
-    """What is given to the handlers of APIs that concern the cluster."""
+    """The parts that handlers of APIs about the cluster get."""
 
     node: Node
     partitions: Partitions

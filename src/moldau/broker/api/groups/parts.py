@@ -13,7 +13,7 @@ from moldau.broker.partitions.partitions import Partitions
 
 @dataclass(frozen=True, slots=True)
 class GroupParts:
-    """What is given to the handlers of APIs that concern groups."""
+    """The parts that handlers of APIs about groups get."""
 
     node: Node
     partitions: Partitions

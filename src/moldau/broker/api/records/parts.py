@@ -14,7 +14,7 @@ from moldau.cluster.producer_ids import ProducerIds
 
 @dataclass(frozen=True, slots=True)
 class RecordParts:
-    """What is given to the handlers of APIs that write, read and find records."""
+    """The parts that handlers of APIs about records get."""
 
     node: Node
     partitions: Partitions

@@ -18,7 +18,7 @@ from moldau.settings import Setting, definitions
 
 
 class Source(IntEnum):
-    """Where a value was set, by Kafka's numbers."""
+    """The source of a value, by Kafka's numbers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2

@@ -44,7 +44,7 @@ Change = Callable[[Configs], Configs]
 
 
 class ResourceType(IntEnum):
-    """What has settings, by Kafka's numbers."""
+    """The kinds of resources that have settings, by Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4

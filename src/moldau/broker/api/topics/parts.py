@@ -14,7 +14,7 @@ from moldau.cluster.controller import Controller
 
 @dataclass(frozen=True, slots=True)
 class TopicParts:
-    """What is given to the handlers of APIs that concern topics and settings."""
+    """The parts that handlers of APIs about topics and settings get."""
 
     node: Node
     replicas: Replicas

@@ -32,7 +32,7 @@ _TWO_TIMEOUTS = Struct(">ii")
 
 
 class OffsetKey(NamedTuple):
-    """Which partition of which topic a group's committed offset is of."""
+    """The key of a committed offset: group, topic and partition."""
 
     group: str
     topic: str
@@ -40,13 +40,13 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """Which group the metadata is of."""
+    """The key of a group's metadata."""
 
     group: str
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has read a partition; -1 where a time or an epoch is not known."""
+    """A group's position in a partition; -1 where a time or an epoch is not known."""
 
     offset: int
     leader_epoch: int

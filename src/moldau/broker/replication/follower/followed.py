@@ -43,7 +43,7 @@ _NOT_ASKED = sys.maxsize
 
 
 class Next(Enum):
-    """What is to happen with a followed partition after an answer."""
+    """The next step for a followed partition after an answer."""
 
     STAY = "nothing has changed"
     MOVE = "ask for what follows"

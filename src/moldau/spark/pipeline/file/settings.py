@@ -20,7 +20,7 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Watermark(_Strict, frozen=True, kw_only=True):
-    """How late events may be: windows older than the newest event by `delay` are closed."""
+    """The bound for late events: windows older than the newest event by `delay` are closed."""
 
     column: str
     delay: str
@@ -61,7 +61,7 @@ class TableSettings(_Strict, frozen=True, kw_only=True):
 
 
 class SinkSettings(_Strict, frozen=True, kw_only=True):
-    """What all sinks have."""
+    """The settings that all sinks have."""
 
     from_: str = msgspec.field(name="from")
     type: SinkType
@@ -118,7 +118,7 @@ SINKS: dict[str, type[AnySink]] = {
 
 
 class GeneralSettings(_Strict, frozen=True, kw_only=True):
-    """What stands at the top of a file."""
+    """The settings at the top of a file."""
 
     name: str
     bootstrap: str

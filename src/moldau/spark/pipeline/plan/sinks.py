@@ -47,7 +47,7 @@ class BatchFailed(Exception):
 
 @dataclass
 class Outcome:
-    """What the writing of a sink has come to so far; changed by the threads that Spark calls in."""
+    """The outcome of a sink so far; Spark's threads change it."""
 
     rows: int = 0
     failure: BaseException | None = None

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source is read for one query: the bounds that go over its own, and who sends letters.
+    """The way a source is read for one query: bounds that override its own, and who sends dead
+    letters.
 
     `start` is the value of `startingOffsets`; the times are milliseconds and for batch queries.
     With `is_ordered` there is the column RECORD_ORDER.

@@ -41,7 +41,7 @@ _RETRY_MS = 1_000
 
 
 class State(Enum):
-    """Where a group is between two generations; the value is Kafka's name."""
+    """The states of a group; the value is Kafka's name."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class InitialDelay:
-    """How long the first rebalance of an empty group is put off (group.initial.rebalance.delay.ms).
+    """The delay of the first rebalance of an empty group (group.initial.rebalance.delay.ms).
 
     Whenever somebody came meanwhile it is put off again, but all in all no longer than the slowest
     member may take to rejoin.

@@ -12,7 +12,7 @@ _SHOWN = 5
 
 
 class Cause(Enum):
-    """What makes a group rebalance: how it reads, and what anyone need do about it."""
+    """The causes of a rebalance: the words for each, and what to do about it."""
 
     JOINED = ("joined", "")
     LEFT = ("left", "")
@@ -44,7 +44,7 @@ class Cause(Enum):
 
 @dataclass(slots=True)
 class Reasons:
-    """What has happened since a rebalance began; as small for a thousand members as for ten."""
+    """The events since a rebalance began; as small for a thousand members as for ten."""
 
     began: int
     members: dict[Cause, list[str]] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from moldau.broker.coordination.records import KeyValue
 
 
 class Purpose(Enum):
-    """Why a group's metadata is written."""
+    """The reasons to write a group's metadata."""
 
     ASSIGNMENT = "the leader's assignment begins a generation"
     REPLACEMENT = "a static member came back under another member id"
