@@ -13,7 +13,7 @@ from moldau.bench.child import Child, Children
 from moldau.bench.scale import Scale
 from moldau.bench.tasks import ByteFlow, Flow, Loopback, Produce
 
-# What a message adds to its payload in a record batch, rounded up.
+# The overhead of a message in a record batch, rounded up.
 _RECORD_OVERHEAD = 16
 
 

@@ -74,7 +74,7 @@ class GroupReader:
     ) -> None:
         began = last_arrival = time.monotonic()
         while not stop.is_set() and (maximum is None or self.count < maximum):
-            # What is written is flushed before anything is waited for.
+            # Output is flushed before any wait.
             message = self._consumer.poll(0) if self._written else None
             if message is None:
                 self._flush()
@@ -103,7 +103,7 @@ class GroupReader:
         if error is None:
             return True
         if error.code() == KafkaError._MAX_POLL_EXCEEDED:
-            # Whoever reads our output took too long; the partitions are gone, we join again.
+            # The reader of our output was too slow; the partitions are gone, so join again.
             show(
                 "the group has continued without this member; joining again", "yellow", stderr=True
             )

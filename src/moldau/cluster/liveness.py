@@ -22,7 +22,7 @@ from moldau.peer.peers import Lane, Peers, Purpose
 # Nothing is ever said over its connections. The pause is that before an address is tried again
 # that did not answer, or a death is reported again.
 LIVENESS = Purpose("liveness", greets=False, first_backoff_s=0.25, longest_backoff_s=0.25)
-# What was reported so often, and is watched still, has not died of it.
+# A broker that was reported this often and is still watched is alive.
 _MOST_REPORTS = 4
 
 Report = Callable[[BrokerInfo], Awaitable[None]]

@@ -27,7 +27,7 @@ class ProducerIds:
         while (producer_id := next(self._block, None)) is None:
             if self._refill is None:
                 self._refill = asyncio.create_task(self._take_block(), name="producer-ids")
-            # Whoever gives up waiting does not take the block away from the others.
+            # A waiter that gives up does not take the block away from the others.
             await asyncio.shield(self._refill)
         return producer_id
 

@@ -88,7 +88,7 @@ class Log:
         self.snapshots = snapshots
         self.log_start, self.log_end, self.flushed, self.producers, self.epochs = contents
         self.high_watermark = self.log_start
-        # What is staged lies behind it.
+        # Staged batches come after it.
         self.written = self.log_end
         # Compaction has left at most one record a key before it.
         self.clean_end = 0

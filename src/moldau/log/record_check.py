@@ -29,7 +29,7 @@ from moldau.records.scratch import give_back
 
 # The most that one step looks into.
 RECORDS_A_STEP = 500
-# What takes no more than this, uncompressed, is not worth a thread.
+# A batch of at most this many uncompressed bytes is not worth a thread.
 _SMALL = 1 << 20
 # A small compressed batch may hold millions of records; an answer that named them all would be
 # many times its size.

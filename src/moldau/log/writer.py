@@ -27,8 +27,8 @@ class Writer:
         # The last segment, once it is ready to be appended to.
         self.active: Segment | None = None
         self.staged: list[Buffer] = []
-        # What there was at the last commit, once anything has been appended since: the log's end,
-        # the active segment and its state.
+        # The state at the last commit, once anything has been appended since: the log's end, the
+        # active segment and its state.
         self.mark: tuple[int, Segment, tuple[int, ...]] | None = None
         # Nothing is taken: what was staged was lost between two commits, or it is closed.
         self.failure: StorageError | None = None
@@ -79,7 +79,7 @@ class Writer:
             return None
         log_end, segment, state = mark
         self.active = segment
-        # What the disk refuses to do now, the next write or start does: the caller is telling.
+        # If the disk refuses, the next write or start does it; the caller reports the error.
         with contextlib.suppress(StorageError):
             self.segments.drop_after(segment)
         with contextlib.suppress(StorageError):

@@ -18,9 +18,10 @@ from moldau.wire.fetch.response import FetchAnswer
 from moldau.wire.messages import Values
 from moldau.wire.primitives import INT32
 
-# What a small answer needs is had faster anew.
+# For a small response, new memory is faster.
 _WORTH_REUSE = 16 << 10
-# What is expected from here on is waited for, up to so much, rather than read as it comes.
+# From this size on, wait for the expected bytes, up to a limit, instead of reading them as they
+# come.
 _WORTH_WAITING = 128 << 10
 _AT_ONCE = 512 << 10
 

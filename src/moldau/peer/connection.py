@@ -20,7 +20,7 @@ from moldau.wire.primitives import INT32, TopicKey
 # A peer that claims a huge answer costs us memory only as fast as it sends.
 FIRST_BUFFER = 1 << 20
 LARGEST_FRAME = 1 << 30
-# What stands before the records of a fetch, and more, unless many transactions were aborted.
+# Enough for what precedes the records of a fetch, unless many transactions were aborted.
 _BEGINNING = 4096
 # The usual size of a fetch.
 _WINDOW = 8 << 20

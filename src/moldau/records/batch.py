@@ -33,7 +33,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
 # Base offset and batch length precede what the batch length counts.
 PREFIX_SIZE = 12
-# What the crc covers begins at the attributes.
+# The crc covers everything from the attributes on.
 CRC_POSITION = 17
 CRC_START = 21
 MAGIC = 2

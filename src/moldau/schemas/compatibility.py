@@ -10,7 +10,7 @@ from typing import Any
 
 from fastavro import parse_schema
 
-# What a reader may take a writer's type for (specification, "Schema Resolution").
+# The types to which a writer's type may be promoted (specification, "Schema Resolution").
 _PROMOTIONS = {
     "int": {"long", "float", "double"},
     "long": {"float", "double"},

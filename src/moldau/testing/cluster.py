@@ -375,7 +375,7 @@ class Cluster:
             for broker in running:
                 with suppress(PeerError):
                     answers.append(seen(self.view(broker)))
-            # Who has just died may not have been missed yet.
+            # A broker that has just died may not have been noticed yet.
             best = majority(answers, len(running))
             if best is None or best not in self.running:
                 return False

@@ -27,7 +27,7 @@ from moldau.wire.primitives import (
 )
 from moldau.wire.schemas import FIXED_TYPES, element_type, is_array, is_optional
 
-# As Kafka has it in every version, so what came compact can be told in an older one.
+# Kafka's limit in every version, so that a compact string can be written in an older one.
 _LONGEST_STRING = 32767
 
 

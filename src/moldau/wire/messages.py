@@ -35,7 +35,7 @@ Writer = Callable[[bytearray, Any], None]
 Values = Mapping[str, Any]
 
 
-# What has been loaded: API and version.
+# The loaded schemas, by API and version.
 _loaded: set[tuple[int, int]] = set()
 
 

@@ -22,7 +22,7 @@ from moldau.wire.messages import decode_response, encode_request
 TIMEOUT_S = 60
 _TIMEOUT_MS = TIMEOUT_S * 1000
 _CLIENT_ID = "bench"
-# What librdkafka 2.x sends, give or take; the answers of all of them have flexible headers.
+# Roughly the versions that librdkafka 2.x sends; all of their responses have flexible headers.
 _VERSIONS = {Api.JOIN_GROUP: 6, Api.SYNC_GROUP: 4, Api.HEARTBEAT: 4, Api.LEAVE_GROUP: 4}
 _SIZE = Struct(">i")
 _PROTOCOL = "range"

@@ -31,7 +31,7 @@ def cluster(bench: Workbench, name: str) -> Iterator[Cluster]:
     try:
         with Cluster(3, 1, settings, folder=bench.folder / name) as cluster:
             yield cluster
-            # What it holds is thrown away.
+            # Its data is discarded.
             cluster.kill(*cluster.running)
     except NoZooKeeper as problem:
         raise Unavailable(str(problem)) from None

@@ -13,7 +13,7 @@ from moldau.bench.workbench import Workbench
 
 PRODUCERS = (1, 10, 100)
 _MESSAGE_SIZE = 100
-# What a small batch takes in the file, so that both sides append as much before each fsync.
+# The size of a small batch in the file, so that both sides append as much before each fsync.
 _APPENDED = 170
 
 

@@ -16,7 +16,7 @@ from moldau.bench.workbench import Workbench
 
 _MESSAGE_SIZE = 1024
 _SPARE_BYTES = 2_000_000_000
-# So long that no checkpoint comes between the load and the kill.
+# Long enough that no checkpoint comes between the load and the kill.
 _SETTINGS = ("log.flush.offset.checkpoint.interval.ms=3600000",)
 
 

@@ -108,7 +108,7 @@ class Entrance:
             start, len(frame), connection.received_at,
         )  # fmt: skip
         if connection.staged and not declared.stages:
-            # Whoever writes and then reads on the same connection finds what it wrote.
+            # A client that writes and then reads on the same connection finds what it wrote.
             connection.commit()
         read = declared.reader
         if read is None:

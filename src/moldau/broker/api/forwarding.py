@@ -48,8 +48,8 @@ PAUSE_S = 0.1
 # How long a topic that the controller has created may take to be known here.
 KNOWN_WITHIN_S = 5.0
 
-# What a broker of an earlier version calls itself when it passes on a request, before its id, and
-# how it is answered by who is not the controller.
+# The client id of a forwarding broker of an earlier version, before its own id, and the answer that
+# it gets from a broker that is not the controller.
 FORWARDED_BY = "moldau-forwarded-by-"
 NOT_HERE = b""
 _FORWARDED = re.compile(FORWARDED_BY + r"([0-9]{1,10})")

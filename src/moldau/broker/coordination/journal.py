@@ -19,7 +19,7 @@ logger = logging.getLogger("moldau.coordination")
 
 Done = Callable[[Error], None]
 
-# What a record takes besides its key and value, at most.
+# The largest overhead of a record besides its key and value.
 _RECORD_OVERHEAD = 40
 
 

@@ -66,7 +66,7 @@ class Shards(Generic[S]):
         if self.has_topic:
             return None
         brokers = len(self._host.state.brokers)
-        # Whoever is told where its key belongs asks for it at once.
+        # A client that learns its coordinator asks it at once.
         return await self._host.ensure_topic(new_topic(self.topic, self._size(), brokers))
 
     def partition_of(self, key: str) -> int:

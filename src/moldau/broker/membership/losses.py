@@ -61,7 +61,7 @@ class Losses:
         log = self._logs.logs.get(key)
         if log is not None and log.offline is not None:
             return Held(Loss.TAIL)
-        # Of a deleted topic with the same name, and so is all that is known by the name.
+        # It belongs to a deleted topic of the same name, as does everything known by that name.
         is_other = log is not None and log.topic_id not in (None, topic.id)
         end = 0 if log is None or is_other else log.log_end
         life = self._last_life

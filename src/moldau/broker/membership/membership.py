@@ -65,7 +65,7 @@ class Membership:
         self._connections = connections
         self._listeners = listeners
         self._is_leaving = False
-        # Whether what an earlier life left behind has been dealt with.
+        # Whether the traces of an earlier life have been processed.
         self.has_entered = False
         self.is_clustered = node.is_clustered
         self._identity = Identity(node.logs, node.id)

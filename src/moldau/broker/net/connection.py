@@ -82,9 +82,9 @@ class Connection(asyncio.BufferedProtocol):
         # What the work that was done aside has found for the request at the front; None, or
         # something whose `end` is called when that has been handled.
         self.prepared: Any = None
-        # What the next `commit` is to write.
+        # The appends that the next `commit` writes.
         self.staged: list[Any] = []
-        # What the client calls itself, as it is sent and as text.
+        # The client's name for itself, as sent and as text.
         self.client_name = b""
         self.client_id = ""
         # When what is being handled had come (`time.monotonic`).
@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 enter(self, view[start + PREFIX : end])
                 if reading.blocked:
-                    # What was put aside stays at the front.
+                    # A request that was put aside stays at the front.
                     start = start if self._aside is not None else end
                     break
                 start = end
@@ -275,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             self.fail(error, "a request")
             failed = True
-        # What a failed request had staged lies in the buffer too, and must not be written later.
+        # The buffer also holds what a failed request staged, which must not be written later.
         if self.staged or failed:
             self.commit()
         if lease is not None and now() >= lease.ends_at:

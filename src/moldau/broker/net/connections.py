@@ -76,7 +76,8 @@ class Connections(Generic[C]):
         self.exit = Exit()
         self.on_close: list[Callable[[C], None]] = []
         self._open: set[C] = set()
-        # What the process has descriptors for, whatever max.connections says.
+        # The number of connections that the process has descriptors for, whatever max.connections
+        # says.
         self._most = most
         self.request_memory = RequestMemory(
             lambda: node.settings.queued_max_request_bytes, self._open

@@ -20,7 +20,7 @@ class Context:
     client_host: str
     client_port: int
     principal: Principal = ANONYMOUS
-    # Whether other brokers come in here, who are believed whom they speak for.
+    # Whether other brokers connect here; their word about the original client is trusted.
     is_inter_broker: bool = False
 
     @property

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from moldau.records.scratch import Scratch, scratch
 
-# What an idle connection costs.
+# The buffer of an idle connection.
 SMALL = 16 << 10
-# What a busy connection's buffer grows to. A request of more than that is large.
+# The largest buffer of a busy connection. A larger request counts as large.
 BUSY = 2 << 20
 # The most that one receive takes of a large request.
 _RECEIVE = 128 << 10

@@ -51,7 +51,7 @@ class Output(ABC):
         # Queue a part, or all of several; nothing leaves before `flush`.
         self.put: Callable[[bytes | bytearray | Slice], None] = self._queue.append
         self.put_all: Callable[[Iterable[Any]], None] = self._queue.extend
-        # Whether the peer has yet to take what it was sent. Then `_resume` will be called.
+        # Whether the peer still has to read what it was sent. Then `_resume` will be called.
         self.backed_up = False
         self._closed = False
         # Whether the slice at the front has been read by a thread.
@@ -158,7 +158,7 @@ def too_short(size: int) -> OSError:
     return OSError(f"a segment ended {size} bytes before the end of the promised slice")
 
 
-# What makes the output of a new connection; OSError when the system has no more descriptors.
+# Makes the output of a new connection; raises OSError if the system has no more descriptors.
 OutputForm = Callable[
     [asyncio.AbstractEventLoop, Any, Callable[[], None], Callable[[OSError], None]], Output
 ]

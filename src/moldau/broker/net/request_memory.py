@@ -23,7 +23,7 @@ from moldau.records.scratch import Scratch, give_back
 # How long somebody waits, and a sender has had its memory, before the slowest one is closed.
 GRACE_S = 5.0
 _LOOK_S = 1.0
-# What large requests leave to others.
+# The memory that large requests must leave to others.
 _LEAST_RESERVE = 2 * BUSY
 # Between two searches for buffers that nobody needs.
 _RECLAIM_S = 0.1

@@ -13,7 +13,7 @@ from moldau.broker.net.request import Request
 # that they may take, with the requests that they belong to.
 _MOST = 4096
 _MOST_HELD = 4 << 20
-# Of bytes that are in the log already, one in so many is counted.
+# Of bytes that are already in the log, only one in this many counts.
 _WRITTEN_COUNTS = 4
 
 

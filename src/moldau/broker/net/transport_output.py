@@ -54,7 +54,7 @@ class TransportOutput(Output):
             self._resume()
 
     def _let_go(self) -> None:
-        # What the transport has is its own, and goes with it.
+        # The transport's buffer is its own, and is dropped with it.
         self._awaits_room = False
 
     def _send_bytes(self) -> bool:

@@ -164,7 +164,7 @@ class Repairs:
         changes: dict[str, dict[int, PartitionState]] = {}
         ready: list[Partition] = []
         if self._replicas.is_fenced or self._node.id not in self._node.state.brokers:
-            # What is decided before this broker takes part in the cluster is decided elsewhere.
+            # Before this broker joins the cluster, others decide.
             return None
         for partition in list(self._failed):
             state = self._state_of(partition)

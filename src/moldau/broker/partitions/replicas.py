@@ -94,7 +94,7 @@ class Replicas:
         self._widths: dict[str, int] = {}
         self._to_open: deque[tuple[str, UUID, int]] = deque()
         self._to_delete: dict[TopicPartition, None] = {}
-        # What was parsed last, with which defaults, and the settings that came of it.
+        # The last parsed configs, their defaults, and the resulting settings.
         self._parsed: tuple[Mapping[str, str], LogConfig, LogConfig] | None = None
         self._is_idle = asyncio.Event()
         self._is_idle.set()

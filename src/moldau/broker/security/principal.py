@@ -15,5 +15,5 @@ class Principal(NamedTuple):
         return f"{self.kind}:{self.name}"
 
 
-# Whoever has proved nothing, by Kafka's name.
+# A client that has not authenticated, by Kafka's name.
 ANONYMOUS = Principal("User", "ANONYMOUS")

@@ -274,7 +274,7 @@ def _plan(
 ) -> list[Move]:
     bounds: dict[TopicPartition, tuple[int, int]] = {}
     at_time: dict[TopicPartition, int] = {}
-    # What is committed may be of a topic that is gone.
+    # A committed offset may belong to a topic that is gone.
     for topic in {topic for topic, _ in places} & admin.topics(internal=True).keys():
         bounds |= {(topic, index): found for index, found in admin.offsets(topic).items()}
         if target.kind is Kind.TIME:

@@ -61,7 +61,8 @@ class Followed:
         self._offsets = {str(partition): end for partition, end in ends.items()}
         saved = self.state.saved
         if saved is None:
-            # What was rotated away before we came is not ours to collect; what is added to it is.
+            # Lines that were rotated away before the first run are not collected; lines added later
+            # are.
             for sibling in rotations_of(self.path):
                 fd = self._open(sibling)
                 if fd is not None:

@@ -49,7 +49,7 @@ class Decoded:
         return json.dumps(self.value, ensure_ascii=False)
 
 
-# What a message's value stands for; None for one that is shown as it is.
+# Decodes a message's value; None for one that is shown as it is.
 Decode = Callable[["Message"], Decoded | None]
 # The message of a line without its line end; None for one that stands for nothing.
 Parse = Callable[[bytes], Outgoing | None]

@@ -28,8 +28,8 @@ PARTITION_REFRESH_S = 5.0
 POLL_S = 0.1
 MAX_BATCH = 1000
 FIRST_BATCH = 100
-# What was fetched is worked off within about this long, so that a rebalance, and the poll interval
-# of the group, are not kept waiting by it.
+# Fetched messages should last about this long, so that they delay neither a rebalance nor the
+# group's poll interval.
 BATCH_TIME_S = 0.5
 REQUEST_TIMEOUT_S = 10.0
 

@@ -141,7 +141,8 @@ class Fetcher:
 
     def done_offsets(self, last_is_done: bool) -> list[Position]:
         """For each partition read from, the offset after the last message that is done."""
-        # What is unfinished is looked at last: meanwhile, more may be done but not more fetched.
+        # Unfinished messages are checked last: in the meantime more may be done, but no more
+        # fetched.
         position = self.handle.position([Position(*place) for place in self.assignment])
         unfinished = first_offsets(self.buffer.unfinished(last_is_done))
         found = []

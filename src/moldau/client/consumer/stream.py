@@ -139,7 +139,7 @@ class MessageStream:
         with self._changed:
             self._reader = threading.get_ident()
             if self._current is not None:
-                # What an iteration that was broken off has left.
+                # The rest of an iteration that was broken off.
                 left = self._current.cut()
                 if left:
                     self._batches.appendleft(Batch(left))

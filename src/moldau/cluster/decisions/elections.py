@@ -43,7 +43,7 @@ class Loss(IntEnum):
     """The losses of a replica since it was last part of the cluster."""
 
     NONE = 0
-    # What was not forced to disk may be gone, as after a power failure.
+    # Data that was not forced to disk may be gone, as after a power failure.
     TAIL = 1
     # It was there and is not, or less of it is there than was.
     ALL = 2
@@ -56,8 +56,8 @@ class Held(NamedTuple):
     end: int = 0
     # Known only of a log that ends sooner than it did.
     had: int = -1
-    # Whether it was there for a broker that keeps to the rules of eligible replicas. One that did
-    # not may have lost what it had without giving up its place among them.
+    # Whether the broker that held it knew the rules of eligible replicas. One that did not may have
+    # lost data without giving up its place among them.
     kept_elr: bool = True
 
 

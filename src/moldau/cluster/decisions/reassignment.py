@@ -48,7 +48,7 @@ def begun(
             f"The replication factor is changed from {size} to {len(target)}",
         )
     original = _without(partition.replicas, partition.adding)
-    # What a former move had begun to make is given up, unless it counts already.
+    # Replicas that an earlier move began to make are given up, unless they already count.
     kept = [
         member for member in partition.replicas if member in original or member in partition.isr
     ]

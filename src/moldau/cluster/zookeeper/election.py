@@ -99,7 +99,7 @@ class Election:
             epoch, version = await self._read_epoch()
             data, _ = await self._session.get(self._paths.controller)
             holder = decode_holder(self._paths.controller, data)
-            # Whoever is elected in between makes another epoch of it, and stays.
+            # A broker that is elected in between has another epoch, and stays controller.
             if holder.id != id or holder.epoch != epoch:
                 return False
             await self._session.multi(

@@ -326,7 +326,7 @@ class ZooKeeperStore:
         if holder == self.state.controller_id:
             return
         if self._election.is_held:
-            # What was committed under the last controller is known before the first decision.
+            # Everything committed under the last controller is known before the first decision.
             await self._tree.catch_up()
             await self._housekeeping.announce_members()
         self._tree.publish([ControllerElected(holder)])
@@ -349,7 +349,7 @@ class ZooKeeperStore:
 
     async def _arrive(self, folder_id: str) -> None:
         await self._registrations.arrive(self.broker_id, folder_id)
-        # What others decided before is part of the state by now.
+        # The state now contains earlier decisions of others.
         await self._session.sync()
         await self._tree.catch_up()
 

@@ -57,7 +57,7 @@ class Tree:
         self.versions: dict[str, int] = {}
         self.config_versions: dict[int | None, int] = {}
         self.folder_ids: dict[int, str] = {}
-        # Of /folders/<id>, not newer than what is known of the broker's registration.
+        # The version of /folders/<id>, not newer than the known registration of the broker.
         self.folder_versions: dict[int, int] = {}
         # The same of those who are registered and have begun no other life since.
         self.registrations: dict[int, int] = {}
@@ -91,7 +91,7 @@ class Tree:
             try:
                 listener(applied)
             except Exception:
-                # It is so whatever a listener makes of it.
+                # The change stands, whatever a listener does.
                 kinds = ", ".join(sorted({type(change).__name__ for change in applied}))
                 logger.exception("a listener failed on %s", kinds)
 
@@ -323,7 +323,7 @@ class Tree:
         read = await read_configs(self._session, self._paths)
         self.config_versions = {broker: version for broker, (_, version) in read.items()}
         known = self.state.broker_configs
-        # What makes no sense leaves things as they were.
+        # Invalid data changes nothing.
         configs = {
             broker: known.get(broker, {}) if values is None else values
             for broker, (values, _) in read.items()

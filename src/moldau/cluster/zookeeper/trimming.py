@@ -12,7 +12,8 @@ from moldau.cluster.zookeeper.operations import (
 from moldau.cluster.zookeeper.session import Session
 from moldau.cluster.zookeeper.znodes import Paths
 
-# Whoever is further behind reads everything anew, which is no more work than that many notices.
+# A broker that is further behind reads everything again, which is no more work than that many
+# notices.
 KEPT_NOTICES = 250
 KEPT_DELETED_MS = 7 * 24 * 3600 * 1000
 _AT_ONCE = 250

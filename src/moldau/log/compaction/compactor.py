@@ -121,7 +121,7 @@ class Compaction:
     def _is_aborted(self, header: BatchHeader) -> bool:
         job = self._job
         if self._aborted is None:
-            # What is clean holds no aborted records any more.
+            # The clean part holds no aborted records.
             segments = self._segments([*job.segments, *job.later])
             self._aborted = AbortedBatches(segments, job.dirty_start)
         return self._aborted.has(header)

@@ -76,7 +76,7 @@ class ProducerStates:
     def __init__(self, end: int = 0) -> None:
         self.end = end
         self._producers: dict[int, Producer] = {}
-        # What was noted since the last `settle`, with what was known before.
+        # The entries noted since the last `settle`, with their previous values.
         self.unsettled: list[tuple[int, Producer | None]] = []
         # Open transactions: producer id to first offset.
         self._open: dict[int, int] = {}

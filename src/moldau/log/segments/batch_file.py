@@ -48,7 +48,7 @@ class BatchFile:
         self.base = base
         self.size = size
         self.pool = pool
-        # What follows the file's name.
+        # The suffix of the file's name.
         self.suffix = suffix
         self.file: OpenFile | None = None
         self.is_torn = False

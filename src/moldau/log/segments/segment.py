@@ -54,7 +54,7 @@ class Segment:
         self.end = size
         self.pool = pool
         self.limits = limits
-        # What follows the names of its files; `.deleted` once it is out of the log.
+        # The suffix of its files' names; `.deleted` once it is out of the log.
         self.suffix = suffix
         self.batches = BatchFile(folder, base, size, pool, suffix)
         # Loaded when they are first needed.
@@ -247,7 +247,7 @@ class Segment:
         """Write the indexes out: the segment is not appended to any more, or not for a while."""
         file = self.batches
         if file.is_torn:
-            # Whoever loads the log takes what a failed write left for batches.
+            # Loading the log would take the remains of a failed write for batches.
             file.cut(file.size)
         self.indexes.seal(self.max_timestamp, self.max_timestamp_offset)
 

@@ -15,7 +15,7 @@ from moldau.log.log import Log
 logger = logging.getLogger("moldau.log")
 
 _THREADS = 16
-# So many logs are forced to disk file by file; those that follow by one call for all.
+# Up to this many logs are flushed file by file; more by one call for all.
 FEW = 200
 # Flushes that are under way hold their files open.
 _AT_A_TIME = 2 * _THREADS

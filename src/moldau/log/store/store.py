@@ -141,7 +141,8 @@ class LogStore:
         if key in self.logs:
             raise StorageError(folder, "the log already exists")
         if self._checkpoints.names(key):
-            # Of a deleted log. After a crash this one would begin, or be missed, where that ended.
+            # It belongs to a deleted log: after a crash this one would begin, or be missed, where
+            # that one ended.
             self.checkpoint()
         try:
             os.makedirs(folder, exist_ok=True)

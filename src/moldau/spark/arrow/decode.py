@@ -28,7 +28,7 @@ from moldau.spark.arrow.kernels import Bytes, Ints
 
 # Small enough for the processor's cache, large enough to spread the cost of a batch.
 TARGET_BYTES = 1 << 20
-# As many batches as a buffer has as a rule; they are counted where there are more.
+# The usual number of batches in a buffer; if there are more, they are counted.
 _FEW = 64
 
 _WRONG = {

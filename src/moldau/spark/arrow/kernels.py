@@ -42,7 +42,7 @@ KEY_ENDS, VALUE_ENDS, LIST_ENDS, TIME_TYPES = range(4)
 KEYS, VALUES, LISTS = range(3)
 NAMES, CONTENTS = range(2)
 
-# What is done so far, kept between the tables of one Arrow batch.
+# The progress, kept between the tables of one Arrow batch.
 (
     ROW, KEY_BYTES, KEY_NULLS, VALUE_BYTES, VALUE_NULLS,
     HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, HEADER_NULLS, LIST_NULLS, BAD_BATCH,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-# What pyarrow raises for a value that is not of the type: too large, not text, too precise.
+# The errors that pyarrow raises for a value of another type: too large, not text, too precise.
 DOES_NOT_FIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 Reasons = dict[int, str]

@@ -11,10 +11,10 @@ from moldau.spark.names import ALL, HEADERS, ORDER_FIELDS, WITHOUT_HEADERS
 Format = Literal["json", "avro", "string", "raw"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
-# What becomes of records without a value, by which compacted topics say that a key is deleted.
+# The ways to treat records without a value, which mark deleted keys in compacted topics.
 Tombstones = Literal["dead-letter", "skip", "row"]
 
-# What a source can tell of a record besides its value, as columns with an underscore before.
+# Metadata of a record, as columns with a leading underscore.
 METADATA = tuple(name for name in ALL if name != "value")
 
 # True where a record did not parse; counted, and taken out before anybody sees it.

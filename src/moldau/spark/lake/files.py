@@ -25,7 +25,7 @@ from moldau.spark.lake.location import Location
 from moldau.spark.lake.stats import file_stats, null_counts, unordered_columns
 
 ROW_NUMBER = "__row"
-# What a few rows in memory cost beyond their bytes.
+# The overhead of a few rows in memory.
 BATCH_OVERHEAD = 1024
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _PLAIN = re.compile(r"[A-Za-z0-9_.\-]{1,80}")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-# What tasks import, by the names under which pip knows them.
+# The packages that tasks import, by pip's names.
 NEEDED = {
     "confluent_kafka": "confluent-kafka",
     "cramjam": "cramjam",

@@ -22,7 +22,7 @@ from moldau.spark.options import BOOTSTRAP, Options, nearest
 
 # Headers are written whenever there is a column of them, with that option or without.
 KNOWN = ("topic", BOOTSTRAP, "includeHeaders")
-# What Spark itself puts among the options of a streaming sink.
+# Options that Spark itself adds to a streaming sink.
 OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 
 _SERIALIZED = "keys and values must already be bytes or strings"
@@ -58,7 +58,7 @@ _WITHOUT_EFFECT = (
     "partitioner.availability.timeout.ms",
     "socket.connection.setup.timeout.max.ms",
 )
-# What people set on producers, for a hint when one of them is misspelt.
+# Common producer settings, for a hint when one of them is misspelt.
 _USUAL = (
     "acks",
     "batch.size",
@@ -107,7 +107,7 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], schema: StructType) -> SinkOptions:
-        # Which settings there are is for librdkafka to say, when the producer is made.
+        # librdkafka knows which settings exist, and says so when the producer is created.
         settings = [name for name in given if name.startswith("kafka.")]
         options = Options(given, (*KNOWN, *OF_SPARK, *settings), REFUSED)
         try:

@@ -22,7 +22,7 @@ from moldau.spark.source.java_characters import (
     property_named,
 )
 
-# What these flags change does not show in a topic's name: line ends, and characters beyond ASCII.
+# These flags have no effect on topic names: they concern line ends, and characters beyond ASCII.
 _FLAGS = frozenset("idmsuxU")
 _REPEATED = re.compile(r"(\d{1,9})(,(\d{0,9}))?\Z")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*\Z")

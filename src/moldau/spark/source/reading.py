@@ -75,7 +75,7 @@ def _read(
                     # Not before the batches were taken: the time that Spark needs is not ours.
                     moved = time.monotonic()
         except ConnectionLost:
-            # What came is handed on; the rest is asked for again.
+            # Yield what has arrived, and ask for the rest again.
             fetcher.close()
             trouble = trouble or attempts(settings.peer)
             if position < wanted.end and not trouble.pause():

@@ -65,7 +65,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit_problem = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        # What goes to the executors is for `read`, which has connections of its own.
+        # The copy for the executors is for `read`, which has its own connections.
         return self.__dict__ | {"_cluster": None}
 
     def initialOffset(self) -> dict[str, Any]:
@@ -257,7 +257,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 report_loss(what, self._fails)
         listed = self._earliest(fresh)
         for key in fresh:
-            # Of one that is gone already there is nothing to read.
+            # A partition that is already gone has nothing to read.
             starts[key] = min(listed.get(key, ended.offsets[key]), ended.offsets[key])
             if report and key in listed and starts[key] > 0:
                 why = "before this new partition was first read"

@@ -13,7 +13,7 @@ from moldau.broker.security.authorizer import Operation
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
-# Who is asked about (KIP-919).
+# The kind of endpoints that is asked about (KIP-919).
 BROKERS = 1
 CONTROLLERS = 2
 

@@ -26,8 +26,8 @@ from moldau.wire.errors import Error
 from moldau.wire.messages import encode_response
 from moldau.wire.primitives import TopicKey
 
-# What everybody may do, as Kafka's bit fields say it where no authorizer is set: bit n stands for
-# the operation of that number.
+# The permitted operations, as Kafka's bit fields have them without an authorizer: bit n stands for
+# operation n.
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 

@@ -14,8 +14,8 @@ from moldau.broker.security.authorizer import Operation, Resource
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
-# What everybody may do with a group, as Kafka's bit field says it: read, delete, describe, and
-# describe and alter its settings.
+# The permitted operations on a group, as Kafka's bit field: read, delete, describe, and describe
+# and alter its settings.
 GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 
 # The version since which a group that is not there is an error (KIP-1043).

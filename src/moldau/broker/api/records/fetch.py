@@ -38,7 +38,7 @@ from moldau.wire.primitives import TopicKey
 logger = logging.getLogger("moldau.broker")
 
 READ_COMMITTED = 1
-# What one partition of a session takes in an answer that waits to be sent.
+# The memory of one partition of a session in an answer that waits to be sent.
 _HELD_PER_PARTITION = 256
 
 Wanted = Sequence[tuple[TopicKey, Sequence[FetchPartition]]]

@@ -92,8 +92,8 @@ class FetchSession:
                 told = self._partitions.get(place)
                 if told is None or told.is_news(answer):
                     changed.append(answer)
-                    # Who has been served goes to the end, so that nobody starves behind a
-                    # partition that always fills the answer.
+                    # A served partition goes to the end, so that none starves behind one that
+                    # always fills the answer.
                     if told is not None and answer.records is not None:
                         self._partitions.move_to_end(place)
             if changed:

@@ -49,7 +49,7 @@ from moldau.wire.produce import PartitionResult, ProduceCodec, ProduceRequest, p
 
 # KIP-110
 _FIRST_WITH_ZSTD = 7
-# Of a batch's attributes the byte with all that they say so far.
+# The low byte of a batch's attributes: all flags defined so far.
 _ATTRIBUTES = 22
 # Found before the log is looked at, or because it cannot be: they say nothing about the log.
 _NOT_OF_THE_LOG = (NotOneBatch, CorruptBatch, BatchTooLarge, StorageError)

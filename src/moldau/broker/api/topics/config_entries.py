@@ -66,7 +66,7 @@ class ConfigEntry:
 
     @property
     def config_type(self) -> int:
-        # What counts in minutes or hours is an int in Kafka, whatever its milliseconds are.
+        # Settings in minutes or hours are ints in Kafka, whatever the type of their milliseconds.
         in_other_units = dict(self.setting.synonyms).get(self.name, 1) != 1
         return CONFIG_TYPES["int" if in_other_units else self.setting.kind]
 
@@ -105,7 +105,7 @@ def broker_entries(settings: BrokerSettings, dynamic: BrokerConfigs) -> list[Con
     for name, setting in broker_settings().items():
         read_only = name not in dynamic_settings()
         if name in own:
-            # What is empty is not set: Kafka's null.
+            # An empty value means not set: Kafka's null.
             value = setting.format(getattr(effective, setting.attribute)) or None
             synonyms = list(_synonyms_of_names([name], settings, dynamic))
             default = setting.format(setting.default)

@@ -53,7 +53,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-# What has no settings here, with the error that Kafka gives for one that does not exist.
+# Resources without settings here, with Kafka's error for one that does not exist.
 _WITHOUT_SETTINGS = {
     ResourceType.CLIENT_METRICS: (Error.INVALID_REQUEST, "client metrics subscription"),
     ResourceType.GROUP: (Error.INVALID_CONFIG, "group"),

@@ -23,7 +23,7 @@ from moldau.wire.errors import Error
 
 # Kafka's max.request.partition.size.limit.
 MAX_PARTITIONS = 2000
-# What Kafka says for operations that nobody looked up.
+# Kafka's value for operations that were not looked up.
 UNKNOWN = -(1 << 31)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from moldau.broker.coordination.records import KeyValue
 from moldau.wire.errors import Error
 
-# Whoever waits for an answer; a group only hands it back.
+# The one that waits for an answer; a group only hands it back.
 Ticket = Any
 
 

@@ -50,7 +50,7 @@ class FollowerSession:
         self.id = session_id
         self.by_id = by_id
         self.replica = replica
-        # Of the follower's registration, as it says (KIP-903).
+        # The epoch of the follower's registration, as it says (KIP-903).
         self.replica_epoch = -1
         self.epoch = 0
         self.fetched_at = 0.0
@@ -173,7 +173,7 @@ class FollowerSession:
             if not has_more and not each.has_progress:
                 del self.changed[each]
             elif answer is not None:
-                # Who has been served goes to the end, so that nobody starves.
+                # A served partition goes to the end, so that none starves.
                 del self.changed[each]
                 self.changed[each] = None
         return list(topics.items())

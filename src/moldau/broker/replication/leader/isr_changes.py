@@ -113,7 +113,7 @@ class IsrChanges:
                 )
                 await asyncio.sleep(_NO_ANSWER_S)
             except Exception:
-                # Whether it has happened is not known: to give up would leave it open for ever.
+                # We cannot know whether it happened: giving up would leave that open for ever.
                 logger.exception("changing in-sync replicas failed; asking again")
                 await asyncio.sleep(_FAILED_S)
             else:

@@ -13,7 +13,7 @@ _KEY = rf"{_KEY_PART}(?:\s*\.\s*{_KEY_PART})*"
 _TABLE = re.compile(rf"\s*\[\[?\s*({_KEY})\s*\]\]?\s*(?:#.*)?")
 _ENTRY = re.compile(rf"\s*({_KEY})\s*=\s*")
 _PARTS = re.compile(_KEY_PART)
-# What ends, or opens, a value that goes over several lines.
+# The delimiters of a value that spans several lines.
 _TOKEN = re.compile(
     r'"""(?:[^\\]|\\.)*?"{3,5}'
     r"|'''.*?'{3,5}"

@@ -57,7 +57,7 @@ class Sources:
         self._store = store
         self._specs: dict[str, ValueSpec] = {}
         self._frames: dict[tuple[str, Reading], DataFrame] = {}
-        # What counts the records of the sources that were last read as batches.
+        # Counters of the records of the sources that were last read as batches.
         self.observations: dict[str, Observation] = {}
 
     def frame(self, name: str, reading: Reading) -> DataFrame:

@@ -46,7 +46,7 @@ def matching(file: PipelineFile, pattern: str, topics: Iterable[str]) -> list[st
     try:
         search = java_pattern(pattern).search
     except PatternError:
-        # Who builds the source says what is wrong with it.
+        # Building the source reports what is wrong with it.
         return list(topics)
     return [topic for topic in topics if search(topic) and topic not in own]
 

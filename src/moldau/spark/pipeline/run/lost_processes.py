@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 NOT_CONNECTED = "Python worker failed to connect back"
-# What Spark says of a task's process that has ended, and of the one that all of them come from.
+# Spark's messages about a task's process that has ended, and about the daemon that forks them.
 TASK_ENDED = ("Python worker exited unexpectedly", "java.io.IOException: Stream closed")
-# What the classes of Spark that talk to the process of a source have in their names.
+# Part of the names of Spark's classes that talk to the process of a source.
 SOURCE_RUNNER = "PythonStreamingSourceRunner"
 SOCKET_CLOSED = ("java.io.EOFException", "java.io.IOException", "java.net.SocketException")
 

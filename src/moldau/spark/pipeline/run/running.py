@@ -33,7 +33,7 @@ FINISH_WITHIN_S = 10.0
 # py4j prints what a batch raises, with its stack; it is kept, and told once.
 PROXY_LOG = "py4j.clientserver"
 
-# What a call raises when the process that it is for has ended.
+# The errors of a call whose process has ended.
 GONE = (Py4JNetworkError, ConnectionRefusedError)
 
 # How often the query of a sink is started again because a process was lost, before it has
@@ -93,7 +93,7 @@ class Running:
                 raise without_java(problem) from None
         except Exception as problem:
             self.stop(finish=False)
-            # Whoever told this process to stop may have told the others that it needs.
+            # The signal that stopped this process may also have stopped the others that it needs.
             if not stop.is_set():
                 raise
             log.warning("failed to stop the pipeline cleanly: %s", problem)
@@ -101,7 +101,7 @@ class Running:
             self.stop(finish=False)
             raise
         if stop.is_set():
-            # What is broken off by this fails, and is not a failure.
+            # A query that this aborts fails, which is no failure of the pipeline.
             self.stop()
             with suppress(Py4JError, *GONE):
                 self._follow(on_progress)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from moldau.spark.lake import Offsets
 
-# What Spark says of a query as long as a source may still fail to come up.
+# Spark's status of a query while a source may still fail to start.
 WITHOUT_SOURCES = ("Initializing", "Getting offsets")
 SOURCES_WITHIN_S = 30.0
 START_TRIES = 6

@@ -83,7 +83,7 @@ class Generations:
         self.due_at = NEVER
         self._group_id = group_id
         self._initial_delay = InitialDelay(initial_delay_ms)
-        # Who has not asked for its assignment yet.
+        # The members that have not asked for their assignment yet.
         self._unsynced: set[str] = set()
         self._join_by = NEVER
         self._sync_by = NEVER
