@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
-# A turn of the loop takes longer only if somebody was served in it.
+# A turn of the loop takes longer only if others were served in it.
 _IDLE_TURN_S = 0.00005
 # The loop's timers cannot wait for less; a slice that took longer than the most was held up.
 _LEAST_REST_S = 0.001

@@ -43,8 +43,8 @@ def librdkafka_settings(
     for name, value in (*inner.items(), *given.items()):
         if name != "settings":
             settings[kafka_name(name)] = value
-    # Connection trouble is retried, and told to whoever listens to the log; what does not heal
-    # comes back as an error of the message or call concerned.
+    # Connection trouble is retried and logged; if it persists, it is an error of the message or
+    # call.
     settings.setdefault("error_cb", _unheard)
     settings.setdefault("logger", logging.getLogger("moldau.client.librdkafka"))
     return settings

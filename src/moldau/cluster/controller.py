@@ -57,7 +57,7 @@ from moldau.peer.peers import Peers
 from moldau.topic_partition import TopicPartition
 from moldau.wire.errors import Error
 
-# How often a decision is made anew because others changed what it was made on.
+# How often a decision is made again because others changed its basis.
 ATTEMPTS = 20
 HAND_OVER_PAUSE_S = 0.05
 
@@ -263,7 +263,7 @@ class Controller:
         while True:
             try:
                 if not is_known and broker in state.brokers:
-                    # Leaders count it as in sync no more, and nobody elects it.
+                    # Leaders no longer count it as in sync, and it is not elected.
                     stopping = msgspec.structs.replace(state.brokers[broker], stopping=True)
                     await self._store.register(stopping)
                     is_known = True
@@ -271,7 +271,7 @@ class Controller:
                 if changes:
                     await self._store.commit(changes, as_controller=False)
             except Conflict:
-                # The state has been read anew by now.
+                # The state has been read again.
                 await asyncio.sleep(0)
                 continue
             except StoreError as problem:

@@ -79,8 +79,8 @@ class ZooKeeperServer:
             raise RuntimeError(f"server {self.number - 1} is already running")
         self._dismiss_watchdog()
         with open(self.log, "ab") as log:
-            # A session of its own, so that Ctrl-C in a terminal stops who started the ensemble,
-            # who then stops the ensemble.
+            # Its own session, so that Ctrl-C in a terminal stops only the process that started the
+            # ensemble, which then stops the ensemble.
             self._process = subprocess.Popen(
                 [*command, str(self.folder / "zoo.cfg")],
                 cwd=self.folder,

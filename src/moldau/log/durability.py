@@ -15,7 +15,7 @@ from moldau.log.segments.segments import Segments
 if TYPE_CHECKING:
     from moldau.log.log import Log
 
-# After so many bytes a flush also takes a producer snapshot, which bounds what recovery reads.
+# After this many bytes a flush also takes a producer snapshot, which bounds what recovery reads.
 _SNAPSHOT_BYTES = 16 << 20
 _NEW = -1
 

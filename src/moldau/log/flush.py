@@ -38,7 +38,7 @@ class Flush:
         self._finish = finish
         self._is_done = False
         # The disk refused batches: what the system holds of them may be gone (fsyncgate), so it
-        # must not be tried again. A small file that it refused is written anew by the next flush.
+        # must not be tried again. The next flush rewrites a small file that the disk refused.
         self.lost_data = False
 
     def run(self) -> None:

@@ -92,7 +92,7 @@ class Log:
         self.written = self.log_end
         # Compaction has left at most one record a key before it.
         self.clean_end = 0
-        # How often the log was cut, or begun anew.
+        # How often the log was truncated or started again.
         self.truncations = 0
         self.offline: StorageError | None = None
         # Told when the log has failed, on whatever thread that was found; offline or not.

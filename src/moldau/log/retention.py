@@ -109,7 +109,8 @@ def expired(
         if end <= log_start and not is_last:
             reason = "before log start"
         elif deletes and not segment.size:
-            # Compaction left nothing of it, so it goes along with what lies behind it, or not.
+            # Compaction left nothing of it, so it is deleted together with its successor, or not at
+            # all.
             reason = _EMPTY
         elif deletes and excess > 0 and excess >= segment.size:
             reason = "retention.bytes"

@@ -119,7 +119,7 @@ class PartitionFetcher:
     def _fetch_once(self, offset: int) -> FetchStream:
         expected = 1 if self._ahead is not None and self._ahead[0] == offset else 0
         if self._leader is not None and self._leader.unanswered != expected:
-            # An answer that nobody wants any more, or wants the rest of.
+            # A response that is no longer needed, or whose rest is not.
             self.close()
         connection = self._leader or self._find_leader()
         if self._ahead is not None:

@@ -63,7 +63,7 @@ class Lane:
         self._address: PeerAddress | None = None
         self._failures = 0
         self._failed_at = 0.0
-        # Set, and replaced, when the broker has registered elsewhere or anew.
+        # Set, and replaced, when the broker has registered elsewhere or again.
         self._moved = asyncio.Event()
 
     async def connection(self) -> AsyncConnection:

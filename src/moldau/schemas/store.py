@@ -15,7 +15,7 @@ from moldau.schemas.state import RegisteredSchema, SchemaState
 from moldau.schemas.topic import SchemaTopic
 
 TOPIC = "_schemas"
-# Each try that is lost means that somebody else has registered something.
+# Each lost attempt means that another writer has registered something.
 TRIES = 100
 
 

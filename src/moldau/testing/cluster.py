@@ -175,7 +175,7 @@ class Cluster:
         """End brokers as kill -9 does."""
         for broker in brokers:
             process = self._members[broker].life
-            # First, so that who tries again at once is refused, as by a dead process.
+            # First, so that a client that retries at once is refused, as by a dead process.
             self._refuse(broker)
             process.kill()
             self._ended(broker)

@@ -187,7 +187,7 @@ def _array_check(check: Check, flexible: bool, nullable: bool) -> Check:
         if count > len(body) - position:
             raise MalformedRequest(f"an array claims {count} elements")
         if count < 0 and not nullable:
-            # kio would give None, where whoever reads the message counts on an array.
+            # kio would return None where the code expects an array.
             raise MalformedRequest("an array that must not be null is null")
         walk.left -= max(count, 0)
         if walk.left < 0:

@@ -23,8 +23,8 @@ TopicIdPartition = tuple[UUID, int]
 Endpoint = tuple[int, str, int, str | None]
 
 
-# How much a request may list, in all its arrays together: objects take many times the room that
-# they have on the wire, and whoever reads them holds up everybody else.
+# How much a request may list, in all its arrays together: objects take many times their size on the
+# wire, and reading them holds up all others.
 MOST_ELEMENTS = 1 << 17
 # The same for one block of tagged fields; no version has more than a few.
 MOST_TAGS = 32

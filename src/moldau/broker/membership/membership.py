@@ -146,7 +146,7 @@ class Membership:
 
     async def _rejoin(self) -> None:
         if self._is_leaving:
-            # Until the store is closed: whoever stops does not come back.
+            # Until the store is closed: a broker that stops does not come back.
             await asyncio.Event().wait()
         await self.enter()
         self._replicas.reconcile()

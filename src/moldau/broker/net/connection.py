@@ -323,7 +323,8 @@ class Connection(asyncio.BufferedProtocol):
                 work, self._aside = self._aside, None
                 prepared = self.prepared = await work(first_frame(self.input.view))
                 try:
-                    # It came whole, so it is handled even where nobody is left to be answered.
+                    # It arrived complete, so it is handled even if nobody is left to get the
+                    # answer.
                     self._process(is_due=True)
                 finally:
                     self.prepared = None

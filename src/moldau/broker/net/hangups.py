@@ -15,7 +15,7 @@ logger = logging.getLogger("moldau.broker")
 
 # How long equal ones are counted before they are told.
 WINDOW_S = 60.0
-# Hosts and reasons that are told apart; what exceeds them is told in one line.
+# The hosts and reasons that are counted apart; all others share one line.
 _MOST_KINDS = 100
 _NUMBERS = re.compile(r"-?\d+")
 _OTHERS = ("other hosts", "other reasons")

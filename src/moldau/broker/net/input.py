@@ -71,7 +71,8 @@ class Input:
         self.needed = needed
         self.awaited = needed
         if needed > len(self.view):
-            # Only who really sends gets what it claims, and before there is much to copy.
+            # A client gets the memory that it announces only once it really sends, and before there
+            # is much to copy.
             self.awaited = SMALL
             return rest < SMALL or self.grow()
         if was_full and len(self.view) < BUSY:

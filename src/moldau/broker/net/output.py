@@ -138,7 +138,7 @@ class Output(ABC):
         if isinstance(reason, OSError):
             self._fail(reason)
             return
-        # Sent even if memory is so short that it was dropped again: going round would not end.
+        # Sent even if memory is so short that it was dropped again: otherwise this would never end.
         self._trusted = True
         self._resume()
 

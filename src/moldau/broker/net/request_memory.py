@@ -20,7 +20,7 @@ from typing import Protocol
 from moldau.broker.net.input import BUSY, Input
 from moldau.records.scratch import Scratch, give_back
 
-# How long somebody waits, and a sender has had its memory, before the slowest one is closed.
+# How long a connection waits, and a sender has held its memory, before the slowest one is closed.
 GRACE_S = 5.0
 _LOOK_S = 1.0
 # The memory that large requests must leave to others.
@@ -143,7 +143,8 @@ class RequestMemory:
             for each in self._connections
             if each.input.extra and each.input.filled and now - each.receiving_since >= GRACE_S
         ]
-        # Those who wait themselves send nothing: they are closed only if nobody else holds any.
+        # Connections that wait send nothing themselves: they are closed only if no other holds
+        # memory.
         senders = [each for each in holders if each not in self.waiting] or holders
         if senders:
             slowest = min(

@@ -39,7 +39,8 @@ class Turns:
         try:
             self._waiting[0].take_turn()
         finally:
-            # Only now, so that who wants another turn does not begin a second chain of calls.
+            # Only now, so that a connection that wants another turn does not start a second chain
+            # of calls.
             self._waiting.popleft()
             if self._waiting:
                 self._loop.call_soon(self._serve)

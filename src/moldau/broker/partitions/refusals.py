@@ -26,5 +26,5 @@ def absent(
 def not_here(partitions: Partitions, key: TopicKey, index: int) -> FetchedPartition:
     """The answer to a fetch from such a partition."""
     error, leader = absent(partitions, key, index)
-    # Kafka says null where somebody else has the partition, and that there are none where nobody.
+    # Kafka answers null if another broker has the partition, and an empty list if none has it.
     return FetchedPartition(index, error, leader=leader, aborted=None if leader else [])

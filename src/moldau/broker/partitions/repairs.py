@@ -66,7 +66,7 @@ class Repairs:
         # The leader epoch in which each was found to have failed.
         self._failed: dict[Partition, int] = {}
         self._told_alone: set[Partition] = set()
-        # How often each was begun anew, and when it may be again.
+        # How often each was started again, and when it may be the next time.
         self._setbacks: dict[TopicPartition, tuple[int, float]] = {}
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -117,7 +117,7 @@ class Repairs:
         if log.offline is None:
             state = self._state_of(partition)
             if state is None or self._leader_without(state) == NO_LEADER:
-                # It is all that there is: what can still be read is.
+                # There is no other copy, so what can still be read is served.
                 return
             partition.log.abandon(error)
         self.consider(partition)

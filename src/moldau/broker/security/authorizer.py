@@ -32,7 +32,7 @@ class Resource(IntEnum):
     TRANSACTIONAL_ID = 5
 
 
-# The name of the one cluster that there is.
+# The name of the cluster resource; there is only one.
 CLUSTER_NAME = "kafka-cluster"
 
 

@@ -19,12 +19,12 @@ from types import FrameType
 
 logger = logging.getLogger("moldau.broker")
 
-# Nothing may hold the loop for longer (DESIGN); what does is a bug, or a machine with too much to
-# do, and is told in the log.
+# Nothing may hold the loop for longer. If something does, it is a bug or an overloaded machine, and
+# is logged.
 TOLERATED_S = 0.05
 _BEAT_S = 0.02
 _IDLE_BEAT_S = 0.1
-# The loop is idle after so many beats in a row without more than this on the processor.
+# The loop is idle after this many beats in a row with at most this much CPU time.
 _QUIET_BEATS = 3
 _QUIET_CPU_S = 0.0005
 # Between two lines about single stalls, and between two summaries.

@@ -136,7 +136,7 @@ def consume(
             group_id=group,
             auto_offset_reset=start,
             session_timeout_ms=session_ms,
-            # Members learn by heartbeat that partitions are to be shared anew.
+            # Members learn from heartbeats that a rebalance is due.
             heartbeat_interval_ms=min(3000, session_ms // 8),
             client_id=client_id or CLIENT_ID,
         )

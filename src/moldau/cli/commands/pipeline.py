@@ -229,7 +229,7 @@ def _session(pipeline: Pipeline, verbose: bool) -> Iterator[SparkSession]:
         with nullcontext() if verbose else java_noise_dropped():
             spark = stack.enter_context(pipeline.session())
         if not verbose:
-            # When Java ends, this prints a stack; that Java has ended is told all the same.
+            # When Java dies, this prints a stack; the death itself is reported anyway.
             accumulators: Any = spark.sparkContext._accumulatorServer
             accumulators.handle_error = lambda *_: None
         yield spark

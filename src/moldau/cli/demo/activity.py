@@ -110,7 +110,7 @@ def _spark(pipeline: Pipeline) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
-        # Java ends when nobody can talk to it any more; its scratch files go with it.
+        # Java ends when its parent is gone, and removes its scratch files.
         gateway.shutdown()
         if gateway.proc.stdin is not None:
             gateway.proc.stdin.close()

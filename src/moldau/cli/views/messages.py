@@ -51,7 +51,7 @@ class Decoded:
 
 # Decodes a message's value; None for one that is shown as it is.
 Decode = Callable[["Message"], Decoded | None]
-# The message of a line without its line end; None for one that stands for nothing.
+# Parses a line without its line end into a message; None for an empty one.
 Parse = Callable[[bytes], Outgoing | None]
 
 

@@ -18,7 +18,7 @@ from moldau.topic_partition import TopicPartition
 
 BATCH = 1000
 POLL_S = 0.1
-# While a stream is paused, somebody has to look whether it has been drained.
+# While a stream is paused, this loop has to check whether it has been drained.
 PAUSED_POLL_S = 0.01
 FULL = 2000
 DRAINED = 500

@@ -198,14 +198,14 @@ def _elect(
     leader = _first_staying(partition.replicas, ready, stopping)
     if leader != NO_LEADER:
         return led(partition, leader, (leader,), minimum)
-    # Nobody else has more: all who were in sync or eligible came back with less.
+    # No other replica has more: all that were in sync or eligible came back with less.
     if not partition.isr and not partition.elr:
         leader = first_of(partition.last_known_elr, live)
     if leader == NO_LEADER and unclean():
         leader = _last_resort(partition, live)
     if leader == NO_LEADER:
         return led(partition, leader, partition.isr, minimum)
-    # Without a minimum: who was eligible may have more than this one, and counts no more.
+    # Without a minimum: an eligible replica may have more than this one, but no longer counts.
     return led(partition, leader, (leader,))
 
 

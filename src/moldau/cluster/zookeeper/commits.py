@@ -102,7 +102,7 @@ class Commits:
                 if await self._happened(mark, session_id):
                     return
             except Refused as refusal:
-                # A server may come to a request only after its sender has asked anew.
+                # A server may process a request only after its sender has sent it again.
                 if was_unanswered and await self._happened(mark, session_id):
                     return
                 await self._read_anew(names, configs=configs)

@@ -118,7 +118,7 @@ class Election:
             logger.error("%s; no controller can be elected", error)
             return False
         operations: list[Operation] = [
-            # Only who takes part in the cluster is elected.
+            # Only a registered broker is elected.
             Check(self._paths.broker(self._broker_id)),
             Create(
                 self._paths.controller,

@@ -25,7 +25,7 @@ async def reserve(session: Session, path: str, count: int) -> range:
             await session.multi([SetData(path, written, stat.version)])
             return range(first, first + count)
         except (Refused, Unanswered) as error:
-            # Somebody else took these, or perhaps we did: then nobody ever uses them.
+            # Another broker took these, or perhaps we did: then they are never used.
             logger.debug("trying to reserve other producer ids: %s", error)
         except (DamagedNode, NoNode) as error:
             raise StoreError(f"could not reserve producer ids: {error}") from error

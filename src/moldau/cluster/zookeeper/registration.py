@@ -97,7 +97,7 @@ class Registrations:
             data, stat = await self._session.get(path)
         except NoNode:
             return
-        # After the version was read: whoever registers from now on makes the write fail.
+        # After the version was read: a registration from now on makes the write fail.
         broker = self._paths.broker(id)
         with suppress(NoNode):
             held, broker_stat = await self._session.get(broker)

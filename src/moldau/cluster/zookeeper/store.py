@@ -162,7 +162,7 @@ class ZooKeeperStore:
         if not was_open:
             return
         await self._stop_following()
-        # Those who wait for the lock find the store closed.
+        # Callers that wait for the lock find the store closed.
         async with self._lock:
             if self._registered is not None and self._session.is_connected:
                 notice = self._commits.notice(brokers=True)
@@ -317,7 +317,7 @@ class ZooKeeperStore:
                 await self._housekeeping.announce_members()
             await self._housekeeping.trim()
         is_settled = self._registered is not None and not self._rejoining.is_under_way
-        # Part of what was read is older than the lease if that ended meanwhile.
+        # Part of what was read is older than the lease if the lease ended in the meantime.
         if is_settled and not self.lease.is_over and lapses == self._lapses:
             self._fence.open()
 

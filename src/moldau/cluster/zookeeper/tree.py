@@ -59,7 +59,7 @@ class Tree:
         self.folder_ids: dict[int, str] = {}
         # The version of /folders/<id>, not newer than the known registration of the broker.
         self.folder_versions: dict[int, int] = {}
-        # The same of those who are registered and have begun no other life since.
+        # The same, for brokers that are registered and have not started another life since.
         self.registrations: dict[int, int] = {}
         self.damaged: dict[str, str] = {}
         self.listeners: list[Listener] = []

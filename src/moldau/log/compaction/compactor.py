@@ -52,7 +52,7 @@ class Compaction:
         # Producers whose transaction has a record that stays, so that its marker stays too.
         self._with_data: set[int] = set()
         self._end = job.end
-        # Where the log ends, if nothing follows what is written anew.
+        # The end of the log, if nothing follows the rewritten part.
         is_tail = not any(size for _, size in job.later)
         self._log_end = job.later[0][0] if job.later and is_tail else None
         self._read_records = self._kept_records = 0

@@ -125,7 +125,7 @@ def remove_leftovers(folder: str) -> None:
     try:
         names = os.listdir(folder)
     except OSError:
-        # The topic was deleted meanwhile, and its folder with it.
+        # The topic was deleted in the meantime, and its folder with it.
         return
     for name in names:
         if name.endswith(CLEANED_SUFFIX):

@@ -13,7 +13,7 @@ from moldau.log.segments.time_index import TimeIndex
 
 logger = logging.getLogger("moldau.log")
 
-# Entries go to their files when so many lie in memory.
+# Entries go to their files when this many are in memory.
 TAIL_ENTRIES = 512
 
 

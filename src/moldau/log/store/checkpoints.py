@@ -72,7 +72,7 @@ class Checkpoints:
                     return
                 log_starts, recovery_points, high_watermarks = {}, {}, {}
                 for key, log in listed:
-                    # In this order: what is flushed never lies before the start.
+                    # In this order: the flushed offset is never before the start.
                     if log.log_start > log.segments.base:
                         log_starts[key] = log.log_start
                     recovery_points[key] = log.flushed

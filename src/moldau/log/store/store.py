@@ -149,7 +149,7 @@ class LogStore:
             with open(f"{folder}/{PARTITION_METADATA}", "wb", buffering=0) as file:
                 file.write(encode_topic_id(topic_id))
         except OSError as error:
-            # Half made it would be taken for a log that nobody knows.
+            # A half-made one would be taken for an unknown log.
             shutil.rmtree(folder, ignore_errors=True)
             raise StorageError.of(folder, error) from error
         log = create_log(

@@ -48,7 +48,7 @@ class ValueSpec(msgspec.Struct, frozen=True):
     subjects: tuple[str, ...] = ()
     remedy: str = ""
     tombstones: Tombstones = "dead-letter"
-    # Topics that a pattern does not stand for: a pipeline would read what it writes.
+    # Topics that a pattern must not match: a pipeline would read what it writes.
     left_out: tuple[str, ...] = ()
     # With the column RECORD_ORDER, by which rows of the same key are put in order.
     is_ordered: bool = False

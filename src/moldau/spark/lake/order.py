@@ -94,7 +94,7 @@ def older(columns: Sequence[str], order_by: Sequence[str]) -> str:
         for side in ("source", "target")
     )
     # A later offset of the same partition is newer whatever its time. An earlier one is not always
-    # older: a topic that was made anew counts from zero.
+    # older: a topic that was created again counts from zero.
     is_later = (
         f"{source['topic']} = {target['topic']} AND {source['partition']} = {target['partition']} "
         f"AND {source['offset']} >= {target['offset']}"

@@ -149,7 +149,7 @@ class DeltaSink:
         """Whether the batch is in the table; OffsetConflict if other batches hold its records."""
         if entry.is_in(table):
             return True
-        # A query that replaces rows may well begin anew; one that adds them may not.
+        # A query that replaces rows may start again from the beginning; one that adds rows may not.
         if self.mode == "append":
             last = self._journal.last(table)
             for missed in require_continuation(self.path, table, last, entry):

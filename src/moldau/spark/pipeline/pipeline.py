@@ -187,7 +187,7 @@ class Pipeline:
     def _plan(self, spark: SparkSession) -> Plan:
         from moldau.spark.pipeline.plan.plan import Plan
 
-        # Views and settings of a session of its own do not get in the way of anybody else's.
+        # Views and settings of a separate session do not interfere with others.
         own = spark.newSession()
         for name, value in self._config().items():
             if own.conf.isModifiable(name):
@@ -235,7 +235,7 @@ def _active_session() -> SparkSession | None:
 def _stop(spark: SparkSession) -> None:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-    # Java may have been ended by whoever ends this process too.
+    # The signal that ends this process may also have ended Java.
     with suppress(Py4JError, ConnectionRefusedError):
         spark.stop()
 

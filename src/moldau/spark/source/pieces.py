@@ -36,7 +36,7 @@ def pieces(stream: FetchStream, target_bytes: int = PIECE_BYTES) -> Iterator[Sca
         rest = room[found.size :]
         batch_size = _batch_size(rest)
         if stream.left and batch_size > len(rest) + stream.left:
-            # Nobody will look at it, but who gets the last piece should know that it is.
+            # It will not be read, but the receiver should know that it is the last piece.
             stream.fill(memoryview(bytearray(stream.left)))
         if found.size:
             yield found

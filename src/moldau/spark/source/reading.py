@@ -63,7 +63,7 @@ def _read(
         aborted = Aborted(stream.partition.aborted or ())
         before, is_empty = position, True
         try:
-            # To the end, even when no more is wanted: the next task has the connection then.
+            # Read to the end, even if no more is wanted: the next task gets the connection.
             for piece in pieces(stream):
                 is_empty = False
                 following = max(position, piece.next_offset)

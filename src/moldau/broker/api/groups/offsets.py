@@ -22,7 +22,7 @@ from moldau.wire.primitives import TopicKey
 # The versions since which topics go by their ids, and groups that are unknown are called so.
 _TOPIC_IDS = 10
 _UNKNOWN_GROUP = 9
-# Since which OffsetFetch has an error of its own, and asks for several groups.
+# The first version in which OffsetFetch has its own error and asks for several groups.
 _GROUP_ERROR = 2
 _SEVERAL_GROUPS = 8
 

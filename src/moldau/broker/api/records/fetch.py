@@ -129,7 +129,7 @@ class FetchResponse(LongPoll):
         request, parts = self.wanted, self._parts
         room = min(request.max_bytes, parts.node.settings.fetch_max_bytes)
         least = min(request.min_bytes, room)
-        # Only who says where it stands is sent to, and served by, a replica nearby.
+        # Only a client that names its rack is sent to, and served by, a replica nearby.
         is_near = bool(request.rack_id) and is_rack_aware(
             parts.node.settings.replica_selector_class
         )

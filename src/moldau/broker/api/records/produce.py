@@ -262,7 +262,7 @@ def produce(
             else:
                 check = checks.get((key, index)) if checks else None
                 _append(partition, batch, now_ms, result, response, check, refused)
-            # A sequence that is out of order is so because a lower one is already waited for.
+            # A sequence is out of order because the broker already waits for a lower one.
             if result.error and result.error != Error.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 refused.remember(topic or key, index, batch, partition)
         if results:

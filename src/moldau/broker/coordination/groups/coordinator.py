@@ -159,7 +159,7 @@ class GroupCoordinator:
     ) -> Error:
         found = self._classic(group_id)
         if isinstance(found, Error):
-            # While a group is read back nobody is called dead, so a member may go on.
+            # While a group is being loaded no member is declared dead, so members may continue.
             return Error.NONE if found is Error.COORDINATOR_LOAD_IN_PROGRESS else found
         return found[1].heartbeat(member_id, instance_id, generation, self._deadlines.now())
 

@@ -35,7 +35,7 @@ logger = logging.getLogger("moldau.replication")
 REPLICATION = Purpose("replica")
 # How long beyond its own waiting time an answer may take before the connection counts as dead.
 _PATIENCE_S = 5.0
-# After so many bytes the loop serves others before the rest of an answer is appended.
+# After this many bytes the loop serves others before it appends the rest of an answer.
 _AT_A_TIME = 2 << 20
 
 _SESSION_LOST = frozenset(
@@ -188,7 +188,7 @@ class Fetcher:
         )
         session.sent()
         answer = connection.fetch(request)
-        # One that nobody awaits any more may still end with the connection.
+        # A request that nobody awaits any more may still end with the connection.
         answer.add_done_callback(_looked_at)
         self._under_way.append((self._questions, answer))
 

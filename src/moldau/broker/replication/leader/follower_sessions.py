@@ -14,7 +14,7 @@ from moldau.wire.errors import Error
 from moldau.wire.fetch.request import FetchRequest
 from moldau.wire.fetch.session import FIRST_EPOCH, NO_EPOCH, SessionError, next_epoch
 
-# A follower that has not asked for so long has gone, or begun anew.
+# A follower that has not asked for this long is gone, or has started again.
 _LONGEST_SILENCE_S = 60.0
 # More fetchers than any follower has.
 _MOST_PER_FOLLOWER = 64

@@ -19,7 +19,7 @@ logger = logging.getLogger("moldau.replication")
 
 # Changes of so long a time are asked for together.
 _JOINED_S = 0.02
-# How long to wait after somebody else was faster, at most, and after the store gave no answer.
+# How long to wait after losing a race, at most, and after the store gave no answer.
 _CONFLICT_S = 0.05
 _NO_ANSWER_S = 0.25
 _FAILED_S = 1.0
@@ -94,7 +94,7 @@ class IsrChanges:
         while asked:
             for partition, (in_sync, _) in list(asked.items()):
                 if partition.in_sync is not in_sync or in_sync.proposed is None:
-                    # Somebody else decided meanwhile.
+                    # Another broker decided in the meantime.
                     del asked[partition]
             changes = self._changes(asked)
             if not changes:
@@ -139,7 +139,7 @@ class IsrChanges:
                     self._is_eligible(in_sync, replica) for replica in set(isr) - set(state.isr)
                 )
             ):
-                # This broker's days as the leader are over, or those of who was to join.
+                # This broker no longer leads, or the replica that was to join has left.
                 in_sync.refused()
                 del asked[partition]
                 continue

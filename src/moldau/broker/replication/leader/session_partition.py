@@ -117,8 +117,8 @@ class SessionPartition:
         follower = partition.in_sync.followers.get(replica)
         known_end = -1 if follower is None else follower.log_end
         if self.is_new and known_end == wanted.fetch_offset < log.log_end:
-            # It begins anew where it was: what it was sent from here may have been damaged, which
-            # only who reads it can see.
+            # It asks again from the same offset: what it was sent may have been damaged, which only
+            # its reader can see.
             try:
                 verify(log, wanted.fetch_offset)
             except LogError as error:

@@ -36,7 +36,7 @@ from moldau.wire.errors import Error
 
 # How long a new member's parked JoinGroup is believed in; it has no id yet to send heartbeats with.
 NEW_MEMBER_TIMEOUT_MS = 300_000
-# How often a join phase that nobody took part in is looked at again, at most.
+# The most times that a join phase without members is checked again.
 _RETRY_MS = 1_000
 
 

@@ -163,7 +163,7 @@ class ClassicGroup:
             case State.EMPTY | State.DEAD:
                 return True
             case State.PREPARING_REBALANCE:
-                # By who has joined so far: those who are last find the group full.
+                # Counted by who has joined so far: the last ones find the group full.
                 joining = self._waiting.joining
                 return member_id in joining or len(joining) < self.max_size
             case _:
@@ -221,7 +221,7 @@ class ClassicGroup:
             assignments = {each.id: each.assignment for each in self.members.values()}
             self._store(Purpose.REPLACEMENT, assignments, undo)
             return
-        # In the middle of a rebalance the leader may know the old id already, so it begins anew.
+        # In the middle of a rebalance the leader may already know the old id, so it starts again.
         self._generations.note(Cause.RESTARTED, new_id, now)
         self._generations.rebalance(now)
 
@@ -276,7 +276,7 @@ class ClassicGroup:
 
     def _replacement_stored(self, made: Replacement, error: Error, now: int) -> None:
         if self.state is not State.STABLE or made.new_id not in self._waiting.joining:
-            # A rebalance began meanwhile, and will be stored with the member in it.
+            # A rebalance has begun in the meantime, and will be stored with the member in it.
             return
         member = self.members[made.new_id]
         ticket = self._waiting.joining.pop(member.id)
@@ -310,7 +310,7 @@ class ClassicGroup:
         if self.state is State.DEAD:
             return Error.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:
-            # Somebody who assigns partitions to himself, or an operator.
+            # A consumer that assigns partitions to itself, or an operator.
             return Error.NONE
         if generation < 0 and not member_id and instance_id is None:
             return Error.UNKNOWN_MEMBER_ID

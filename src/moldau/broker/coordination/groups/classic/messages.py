@@ -23,9 +23,9 @@ class Join:
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    # KIP-394, since v4: who is new gets an id first and joins with it.
+    # KIP-394, since v4: a new member first gets an id and then joins with it.
     requires_member_id: bool = True
-    # KIP-814, since v9: a leader that comes back can be told to leave the assignment as it is.
+    # KIP-814, since v9: a returning leader can be told to keep the assignment.
     can_skip_assignment: bool = True
 
 
