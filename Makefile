@@ -13,18 +13,18 @@ SOURCES := $(shell find src examples -name __pycache__ -prune -o -print) pyproje
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make test    lint, types and the tests that are quick"
-	@echo "make test-slow   the others: kills by the dozen, whole benches, long torture"
+	@echo "make test    lint, types and the quick tests"
+	@echo "make test-slow   the slow tests: many kills, whole benches, long torture"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  let ruff rewrite what it can"
-	@echo "make docs    write the generated tables of docs/ anew"
-	@echo "make demo    the whole way, live: a broker, a group, and a Spark pipeline that proves itself"
+	@echo "make docs    regenerate the tables in docs/"
+	@echo "make demo    live: a broker, a consumer group, and a Spark pipeline that checks its own results"
 	@echo "make bench   measure a broker on this machine, printed as a table"
 	@echo "make bench-kafka   the same load on Moldau and on Apache Kafka, into bench/RESULTS.md"
 	@echo "make conformance   the same requests to Moldau and to Apache Kafka, every difference listed"
 	@echo "make torture kill a broker many times and check what it promised; the same for a cluster"
 	@echo "             with TORTURE_ARGS=cluster"
-	@echo "make release a versioned sdist and wheel in dist/, built reproducibly and tried alone"
+	@echo "make release a versioned sdist and wheel in dist/, built reproducibly and tested alone"
 	@echo "make clean   remove .venv and caches"
 
 install: $(VENV)/.package

@@ -1,4 +1,4 @@
-"""Writes the tables of the documentation from the definitions in the code.
+"""Tables of the documentation, written from the definitions in the code.
 
     python docs/generate.py           rewrites docs/*.md
     python docs/generate.py --check   only says whether they are up to date
@@ -26,9 +26,9 @@ from moldau.wire.apis import Api
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 BIG = {INT_MAX: "2^31 - 1", LONG_MAX: "2^63 - 1"}
-# How the text of a setting begins that is taken and does nothing.
+# The beginning of the text of a setting that is accepted and has no effect.
 WITHOUT_EFFECT = "Accepted for compatibility"
-# What Kafka's requests are for, by their keys. A row of the table of what is missing goes by itself
+# The purposes of Kafka's requests, by their keys. A row of the table of missing requests disappears
 # when its requests are answered, and a request that is in no row stops the generator.
 PURPOSES: dict[str, tuple[int, ...]] = {
     "transactions": (24, 25, 26, 27, 28, 61, 65, 66),
