@@ -18,7 +18,7 @@ AvroSchema = str | Mapping[str, Any] | list[Any]
 
 
 def parse_avro(schema: AvroSchema) -> Any:
-    """A schema as fastavro wants it, from JSON text or from what that says."""
+    """Return a schema as fastavro wants it, from JSON text or from what that says."""
     if isinstance(schema, str):
         # A bare name (`string`) is a schema too, and is not JSON.
         named = schema.strip()
@@ -60,7 +60,8 @@ def encode_avro(schema: Any, value: Any, topic: str, prefix: bytes = b"") -> byt
 
 
 def decode_avro(payload: bytes, start: int, writer: Any, reader: Any) -> Any:
-    """The value at `start`, written with one schema and seen through the other; raises ValueError.
+    """Return the value at `start`, written with one schema and seen through the other; raises
+    ValueError.
 
     What is left over is an error: it means that the schema is not the writer's.
     """

@@ -18,7 +18,7 @@ _NOT_DOTTED = frozenset(("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "log
 
 
 def bootstrap_address(given: str | None = None) -> str:
-    """The given address, or the one of `MOLDAU_BOOTSTRAP`, or a broker on this machine."""
+    """Return the given address, or the one of `MOLDAU_BOOTSTRAP`, or a broker on this machine."""
     return given or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
 
 

@@ -100,5 +100,5 @@ class SerializationError(ClientError):
 
 
 def words_of(error: Any) -> str:
-    """A `KafkaError` for people: what it says, and its name to look up."""
+    """Return a `KafkaError` for people: what it says, and its name to look up."""
     return f"{error.str()} ({error.name()})"

@@ -118,7 +118,8 @@ def _schema_check(schema: Mapping[str, Any]) -> Callable[[Any], str | None]:
 
 
 def serialize_with(serializer: Any) -> Serialize | None:
-    """The function behind a serializer, whether it is an object, a plain function or None."""
+    """Return the function behind a serializer, whether it is an object, a plain
+    function or None."""
     if serializer is None:
         return None
     method = getattr(serializer, "serialize", None)
@@ -130,7 +131,7 @@ def serialize_with(serializer: Any) -> Serialize | None:
 
 
 def deserialize_with(deserializer: Any) -> Deserialize | None:
-    """The function behind a deserializer, whether it is an object, a plain function or None."""
+    """Return the function behind a deserializer, be it an object, a plain function or None."""
     if deserializer is None:
         return None
     method = getattr(deserializer, "deserialize", None)

@@ -139,7 +139,7 @@ class Controller:
             return await self._create(topics, validate_only)
 
     async def ensure_topics(self, topics: Sequence[NewTopic]) -> list[Outcome]:
-        """The topics of these names, created where they do not exist yet. At any broker.
+        """Return the topics of these names, and create those that do not exist. At any broker.
 
         However many ask at the same time, each topic is created once and all get the same one.
         """
@@ -233,18 +233,19 @@ class Controller:
     def reassignments(
         self, wanted: Mapping[str, Sequence[int]] | None
     ) -> dict[str, dict[int, PartitionState]]:
-        """The partitions that are moving, all or those of the ones asked for."""
+        """Return the partitions that are moving, all or those of the ones asked for."""
         return moving_partitions(self._state, wanted)
 
     def is_unclean(self, topic: Topic) -> bool:
-        """Whether a replica that is not in sync may lead, if no other can."""
+        """Return whether a replica that is not in sync may lead, if no other can."""
         own = topic.configs.get(UNCLEAN_ELECTION)
         if own is not None:
             return own.strip().lower() == "true"
         return self.defaults.topic_defaults.unclean_leader_election_enable
 
     def minimum_isr(self, topic: Topic) -> int:
-        """The topic's min.insync.replicas, for decisions on who may lead (see `elections`)."""
+        """Return the topic's min.insync.replicas, for decisions on who may lead (see
+        `elections`)."""
         if not knows_elr(self._state):
             return 0
         own = topic.configs.get(MINIMUM_ISR)
@@ -297,7 +298,7 @@ class Controller:
         count: int,
         validate_only: bool = False,
     ) -> list[Outcome]:
-        """One answer for each thing asked; what could not be committed gets the reason."""
+        """Return one answer for each request; what could not be committed gets the reason."""
         latest: list[Outcome] = []
 
         def remember(state: ClusterState) -> tuple[list[AnyChange], list[Outcome]]:
@@ -347,7 +348,7 @@ class Controller:
 
 
 def _has_heirs(state: ClusterState, broker: int) -> bool:
-    """Whether the broker leads a partition of which another that stays has a replica."""
+    """Return whether the broker leads a partition of which another that stays has a replica."""
     others = eligible(state) - {broker}
     return any(
         partition.leader == broker and not others.isdisjoint(partition.replicas)

@@ -302,7 +302,7 @@ class EmbeddedStore:
 
 
 def new_cluster_id() -> str:
-    """A cluster id as Kafka writes them: 22 characters of base64."""
+    """Return a cluster id as Kafka writes them: 22 characters of base64."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         # Command lines would take a leading dash for an option.

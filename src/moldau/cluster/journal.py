@@ -47,18 +47,20 @@ class Journal:
 
 
 def encode_changes(changes: Sequence[AnyChange]) -> bytes:
-    """A batch as it stands in its line."""
+    """Return a batch as it stands in its line."""
     return _encoder.encode(changes)
 
 
 def encode_line(sequence: int, write: int, changes: bytes) -> bytes:
-    """The line of one encoded batch; `write` is the sequence number of its write's first line."""
+    """Return the line of one encoded batch; `write` is the sequence number of its write's first
+    line."""
     content = b"%d %d %s" % (sequence, write, changes)
     return b"%08x %s\n" % (zlib.crc32(content), content)
 
 
 def read_journal(data: bytes) -> Journal:
-    """The journal that `data` begins with, up to its torn end; DamagedJournal if it is damaged."""
+    """Return the journal that `data` begins with, up to its torn end; DamagedJournal if it is
+    damaged."""
     if not data.startswith(HEADING):
         raise DamagedJournal("it does not start like a metadata file of this format")
     batches: list[list[AnyChange]] = []

@@ -112,7 +112,7 @@ class Liveness:
 
 
 async def dead_among(peers: Peers, brokers: Iterable[int]) -> set[int]:
-    """Those of the brokers at whose address nobody listens."""
+    """Return those of the brokers at whose address nobody listens."""
 
     async def is_dead(broker: int) -> bool:
         try:

@@ -10,7 +10,7 @@ from moldau.peer.peers import PeerAddress, Peers
 
 
 def peers_in(store: MetadataStore, me: int) -> Peers:
-    """The connections of the broker `me` to the others, which follow their registrations."""
+    """Return the connections of the broker `me` to the others, which follow their registrations."""
     state = store.state
 
     def locate(broker: int) -> PeerAddress | None:

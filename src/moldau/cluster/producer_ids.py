@@ -23,7 +23,7 @@ class ProducerIds:
         self._refill: asyncio.Task[None] | None = None
 
     async def next(self) -> int:
-        """A producer id nobody has had; StoreError if the store cannot give any."""
+        """Return a producer id nobody has had; StoreError if the store cannot give any."""
         while (producer_id := next(self._block, None)) is None:
             if self._refill is None:
                 self._refill = asyncio.create_task(self._take_block(), name="producer-ids")

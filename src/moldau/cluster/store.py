@@ -101,7 +101,7 @@ class MetadataStore(Protocol):
         several; `arrive` counts too. -1 before the first."""
 
     def folder_id_of(self, broker: int) -> str | None:
-        """The identity of the data folder that the broker was last registered with."""
+        """Return the identity of the data folder that the broker was last registered with."""
 
     async def allocate_producer_ids(self, count: int) -> range:
         """Producer ids that nobody has had and nobody else will get, crashes included."""

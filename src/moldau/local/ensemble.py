@@ -79,13 +79,13 @@ class Ensemble:
         return ",".join(self.host(i) for i in range(len(self._servers)))
 
     def host(self, server: int) -> str:
-        """The address of one server."""
+        """Return the address of one server."""
         if not self._is_configured:
             raise RuntimeError("the ensemble has no address before it has started; use `with`")
         return f"{HOST}:{self._servers[server].ports.client}"
 
     def log(self, server: int) -> Path:
-        """Where a server's complaints are written."""
+        """Return where a server's complaints are written."""
         return self._servers[server].log
 
     def is_running(self, server: int) -> bool:
@@ -138,7 +138,7 @@ class Ensemble:
                 self._temporary.cleanup()
 
     def leader(self) -> int:
-        """The server that leads, or the only one; waits while they elect."""
+        """Return the server that leads, or the only one; waits while they elect."""
         found: list[int] = []
 
         def is_known() -> bool:

@@ -32,7 +32,7 @@ def broker_command(
     advertise: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The command that runs a broker of a cluster."""
+    """Return the command that runs a broker of a cluster."""
     words = [sys.executable, "-m", "moldau", "broker", "--id", str(broker), "--listen", listen]
     words += ["--data-dir", str(data_dir), "--zookeeper", zookeeper]
     if advertise is not None:
@@ -77,7 +77,7 @@ class BrokerProcess:
         return self.process.poll() is None
 
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> str:
-        """The line that it prints once it serves; BrokerFailed if there is none in time."""
+        """Return the line that it prints once it serves; BrokerFailed if there is none in time."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         deadline = time.monotonic() + within_s

@@ -101,7 +101,7 @@ class ZooKeeperServer:
             )
 
     def ask(self, word: str) -> str:
-        """The answer to a four-letter word; empty if there is none."""
+        """Return the answer to a four-letter word; empty if there is none."""
         answer = b""
         try:
             with socket.create_connection((HOST, self.ports.client), _ASK_WITHIN_S) as connection:
@@ -138,7 +138,8 @@ class ZooKeeperServer:
 
 
 def server_command() -> list[str]:
-    """How a server is started, but for its configuration; NoZooKeeper if something is missing."""
+    """Return how a server is started, but for its configuration; NoZooKeeper if something is
+    missing."""
     return [str(_find_java()), *_FLAGS, "-cp", f"{_find_jars()}/*", _MAIN]
 
 

@@ -126,21 +126,22 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._fail(f"no response within {limit:g} s")
 
     def speaks(self, api: Api) -> bool:
-        """Whether the broker has announced an API in a version that we know."""
+        """Return whether the broker has announced an API in a version that we know."""
         return self._dialogue.speaks(api)
 
     async def ask(self, api: Api, values: Values, at_most: int | None = None) -> Any:
-        """One question and its answer, as kio's object."""
+        """Send one request and return its response, as kio's object."""
         asked, frame = self._dialogue.ask(api, values, at_most)
         return await self._exchange(asked, frame, self._dialogue.answer)
 
     async def relay(self, api: int, version: int, body: bytes) -> bytes:
-        """One question of somebody else's, encoded, and the encoded answer."""
+        """Send another's encoded request and return the encoded response."""
         asked, frame = self._dialogue.relay(api, version, body)
         return await self._exchange(asked, frame, self._dialogue.relayed)
 
     def fetch(self, request: FetchRequest) -> asyncio.Future[FetchAnswer]:
-        """One Fetch, which is under way at once; the records are views of the frame they come in.
+        """Send a Fetch at once and return its response; the records are views of the frame they
+        come in.
 
         No coroutine: a follower asks a thousand times a second.
         """

@@ -59,7 +59,8 @@ class Cluster:
         self._open.clear()
 
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """The cluster with these topics, or with all; a topic's own error is left to the caller."""
+        """Return the cluster with these topics, or with all; a topic's own error is left to the
+        caller."""
         names = None if topics is None else [{"name": name} for name in topics]
         values = {"topics": names, "allow_auto_topic_creation": False}
 
@@ -76,7 +77,7 @@ class Cluster:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset]:
-        """The offsets at these timestamps in milliseconds, or at EARLIEST or LATEST.
+        """Return the offsets at these timestamps in milliseconds, or at EARLIEST or LATEST.
 
         LATEST is where a consumer's reading ends: the high watermark, or the last stable offset.
         """
@@ -96,7 +97,8 @@ class Cluster:
         return self._insist(ask) if wanted else found
 
     def leader_of(self, topic: str, partition: int) -> tuple[Node, int, ClusterView]:
-        """The leader's address and epoch as of now, asked once; Refused when there is none."""
+        """Return the leader's address and epoch as of now, asked once; Refused when
+        there is none."""
         view = ClusterView.of(self._any().ask(Api.METADATA, _one_topic(topic)))
         self._nodes = view.nodes
         described = view.topics[topic]
@@ -137,7 +139,7 @@ class Cluster:
             self._insist(ask, within_s)
 
     def to(self, node: Node) -> Connection:
-        """The connection to a broker, opened if it is not; ConnectionLost when it cannot be."""
+        """Return the connection to a broker, opened if necessary; ConnectionLost if that fails."""
         return self._connect(node.host, node.port)
 
     def _connect(self, host: str, port: int) -> Connection:

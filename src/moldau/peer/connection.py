@@ -85,13 +85,13 @@ class Connection:
         return self._dialogue.version_of(api)
 
     def ask(self, api: Api, values: Values, at_most: int | None = None) -> Any:
-        """One question and its answer, as kio's object."""
+        """Send one request and return its response, as kio's object."""
         asked, frame = self._dialogue.ask(api, values, at_most)
         self._send(frame)
         return self._understood(self._dialogue.answer, asked)
 
     def fetch_key(self, topic: str, topic_id: UUID | None) -> TopicKey:
-        """How a Fetch to this broker names a topic."""
+        """Return how a Fetch to this broker names a topic."""
         return self._dialogue.fetch_key(topic, topic_id)
 
     def send_fetch(self, request: FetchRequest) -> Asked:
@@ -101,7 +101,7 @@ class Connection:
         return asked
 
     def receive_fetch(self, asked: Asked) -> FetchStream:
-        """The answer, of which the records are still to be taken; before anything else is asked.
+        """Return the response, whose records must be taken before the next request.
 
         Refused when the broker answers for no partition at all; without an error, that is how
         Kafka throttles.
@@ -159,14 +159,14 @@ class Connection:
         return start
 
     def _grown(self, start: bytearray, size: int) -> bytearray:
-        """The same with more of the answer, of which there are `size` bytes."""
+        """Read more of the response, which has `size` bytes."""
         more = bytearray(min(size, 8 * len(start)))
         more[: len(start)] = start
         self._take(memoryview(more)[len(start) :])
         return more
 
     def _begin(self) -> int:
-        """The size of the answer that comes next."""
+        """Return the size of the answer that comes next."""
         prefix = bytearray(4)
         self._take(memoryview(prefix))
         (size,) = INT32.unpack(prefix)

@@ -49,7 +49,7 @@ class Dialogue:
         self._versions: dict[int, tuple[int, int]] = {}
 
     def greeting(self) -> tuple[Asked, bytes]:
-        """The first question: which versions do you speak?"""
+        """Return the first request, which asks for the broker's versions."""
         values = {"client_software_name": SOFTWARE, "client_software_version": "0"}
         return self._framed(
             Api.API_VERSIONS,
@@ -76,12 +76,12 @@ class Dialogue:
         return True
 
     def speaks(self, api: Api) -> bool:
-        """Whether there is a version that both sides speak."""
+        """Return whether there is a version that both sides speak."""
         ours, (low, high) = VERSIONS[api], self._versions.get(api, (0, -1))
         return max(ours.first, low) <= min(ours.last, high)
 
     def version_of(self, api: Api, at_most: int | None = None) -> int:
-        """The newest version that both sides speak; UnsupportedByBroker if there is none."""
+        """Return the newest version that both sides speak; UnsupportedByBroker if there is none."""
         ours = VERSIONS[api]
         low, high = self._versions.get(api, (0, -1))
         version = min(ours.last if at_most is None else min(ours.last, at_most), high)
@@ -93,7 +93,7 @@ class Dialogue:
         return version
 
     def ask(self, api: Api, values: Values, at_most: int | None = None) -> tuple[Asked, bytes]:
-        """A question of the newest common version, with those of `values` that it has."""
+        """Return a request in the newest common version, with those of `values` that it has."""
         version = self.version_of(api, at_most)
         return self._framed(api, version, encode_request(api, version, values))
 
@@ -102,28 +102,28 @@ class Dialogue:
         return self._decoded(asked.api, asked.version, self._body(asked, frame))
 
     def relay(self, api: int, version: int, body: bytes) -> tuple[Asked, bytes]:
-        """A question that is encoded already, in a version that the broker is known to speak."""
+        """Return a request that is already encoded, in a version that the broker supports."""
         return self._framed(api, version, body)
 
     def relayed(self, asked: Asked, frame: memoryview) -> bytes:
-        """The body of the answer as it came."""
+        """Return the body of the answer as it came."""
         return bytes(self._body(asked, frame))
 
     def ask_fetch(self, request: FetchRequest) -> tuple[Asked, bytes]:
-        """A Fetch, in the newest version that names topics as the request does."""
+        """Return a Fetch, in the newest version that names topics as the request does."""
         version = self.version_of(Api.FETCH)
         if version >= _FETCH_BY_ID and any(isinstance(key, str) for key, _ in request.topics):
             version = self.version_of(Api.FETCH, _FETCH_BY_ID - 1)
         return self._framed(Api.FETCH, version, fetch_codec(version).encode_request(request))
 
     def fetch_key(self, topic: str, topic_id: UUID | None) -> TopicKey:
-        """How a Fetch names a topic: by its id, if it has one and the broker takes ids."""
+        """Return how a Fetch names a topic: by its id, if it has one and the broker takes ids."""
         if topic_id is None or self.version_of(Api.FETCH) < _FETCH_BY_ID:
             return topic
         return topic_id
 
     def fetched(self, asked: Asked, frame: memoryview) -> FetchAnswer:
-        """The answer to a fetch; its records are views of `frame`."""
+        """Return the answer to a fetch; its records are views of `frame`."""
         body = self._body(asked, frame)
         try:
             return fetch_codec(asked.version).decode_response(body)

@@ -67,7 +67,7 @@ class Lane:
         self._moved = asyncio.Event()
 
     async def connection(self) -> AsyncConnection:
-        """The connection, opened if there is none.
+        """Return the connection, opened if there is none.
 
         PeerError when it cannot be opened, ConnectionRefused when nobody listens there. After a
         failure the next attempt waits a while, but not for a broker that has registered since.
@@ -158,7 +158,7 @@ class Peers:
         number: int = 0,
         patience_s: Callable[[], float] | None = None,
     ) -> Lane:
-        """The lane to a broker for a purpose; `number` is for those that have several."""
+        """Return the lane to a broker for a purpose; `number` is for those that have several."""
         lane = self._lanes.get((broker, purpose, number))
         if lane is None:
             lane = self._lanes[broker, purpose, number] = Lane(self, broker, purpose, patience_s)

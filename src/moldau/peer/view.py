@@ -89,7 +89,7 @@ def _topic(topic: Any) -> TopicView:
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """The addresses of `host:port,[v6]:port`; ValueError names the one that is wrong."""
+    """Return the addresses of `host:port,[v6]:port`; ValueError names the one that is wrong."""
     found = []
     for address in filter(None, (part.strip() for part in text.split(","))):
         host, separator, port = address.rpartition(":")

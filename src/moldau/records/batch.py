@@ -135,7 +135,8 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked; CorruptBatch if the buffer is too short for one."""
+    """Return the header at `position`, unchecked; CorruptBatch if the buffer is too
+    short for one."""
     try:
         return BatchHeader._make(HEADER.unpack_from(buffer, position))
     except struct.error:
@@ -145,7 +146,7 @@ def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
 def check_batch(
     buffer: Bytes, position: int = 0, available: int | None = None, *, from_producer: bool = True
 ) -> BatchHeader:
-    """The header of the batch at `position`, of which at most `available` bytes may be used.
+    """Return the header of the batch at `position`, of which at most `available` bytes may be used.
 
     Raises CorruptBatch for a length that does not fit or a wrong CRC, InvalidRecord for a wrong
     magic or counts that lie. Compaction leaves batches with fewer records than offsets, or none:

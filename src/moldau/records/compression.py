@@ -35,7 +35,7 @@ class Codec(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> Codec:
-        """The codec of that number; InvalidRecord if there is none."""
+        """Return the codec of that number; InvalidRecord if there is none."""
         try:
             return cls(number)
         except ValueError:

@@ -18,7 +18,7 @@ RawRecord: TypeAlias = tuple[int, bytes | None, bool, int, int, int]
 
 
 def raw_records(payload: bytes, count: int) -> list[RawRecord]:
-    """The records of a payload; InvalidRecord when their lengths lie.
+    """Return the records of a payload; InvalidRecord when their lengths lie.
 
     Varints of one and two bytes, which nearly all are, are read in place: a call costs more than
     all the rest.
@@ -83,7 +83,8 @@ def raw_records(payload: bytes, count: int) -> list[RawRecord]:
 def rebuild(
     header: BatchHeader, payload: bytes, kept: Iterable[RawRecord], delete_horizon_ms: int | None
 ) -> bytearray:
-    """The batch with only the records `kept`; offsets, timestamps and codec stay as they were.
+    """Return the batch with only the records `kept`; offsets, timestamps and codec stay as they
+    were.
 
     With a delete horizon the base timestamp gives way to it, and the records' deltas count from
     there, as KIP-534 has it. A batch of which nothing is kept still says when it was written:

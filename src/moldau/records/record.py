@@ -79,7 +79,7 @@ def decode_records(body: Bytes, header: BatchHeader, position: int = 0) -> Itera
 def payload_of(
     buffer: Bytes, position: int, header: BatchHeader, max_decompressed: int = MAX_DECOMPRESSED
 ) -> bytes:
-    """The uncompressed records section of a batch."""
+    """Return the uncompressed records section of a batch."""
     end = position + header.size
     if header.size < HEADER_SIZE or end > len(buffer):
         raise CorruptBatch(f"batch length {header.length} does not fit", position)
@@ -133,7 +133,7 @@ def _decode(body: Any, header: BatchHeader) -> Iterator[Record]:
 
 
 def read_varint(data: Bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint of at most ten bytes, and the position after it."""
+    """Return a zigzag varint of at most ten bytes, and the position after it."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -191,7 +191,7 @@ def build_batch(
     append_time_ms: int | None = None,
     level: int | None = None,
 ) -> bytearray:
-    """A whole batch of `records`, whose offsets must rise.
+    """Return a whole batch of `records`, whose offsets must rise.
 
     The base offset is the first record's unless given; compaction gives both `base_offset` and
     `last_offset_delta`, so that the batch still spans the offsets that it once had.
@@ -234,7 +234,7 @@ def build_batch(
 
 
 def assemble(header: BatchHeader, section: Bytes) -> bytearray:
-    """A batch of that header and (compressed) records, its length and CRC put right."""
+    """Return a batch of that header and (compressed) records, its length and CRC put right."""
     out = bytearray(HEADER_SIZE)
     out += section
     HEADER.pack_into(out, 0, *header._replace(length=len(out) - PREFIX_SIZE))
@@ -246,7 +246,7 @@ def assemble(header: BatchHeader, section: Bytes) -> bytearray:
 def recompress(
     buffer: Bytes, header: BatchHeader, codec: Codec, level: int | None, max_decompressed: int
 ) -> bytearray:
-    """The same batch under another codec, its records checked on the way."""
+    """Return the same batch under another codec, its records checked on the way."""
     body = payload_of(buffer, 0, header, max_decompressed)
     plain = header._replace(attributes=header.attributes & ~0x07)
     for _ in records_of(assemble(plain, body), 0, max_decompressed):
@@ -264,7 +264,7 @@ def build_end_marker(
     producer_epoch: int,
     timestamp: int,
 ) -> bytearray:
-    """The control batch that commits or aborts a producer's open transaction."""
+    """Return the control batch that commits or aborts a producer's open transaction."""
     kind = COMMIT_MARKER if commits else ABORT_MARKER
     key = _CONTROL_KEY.pack(0, kind)
     record = Record(0, timestamp, key, _MARKER_VALUE.pack(0, coordinator_epoch))
@@ -278,7 +278,8 @@ def build_end_marker(
 
 
 def read_end_marker(buffer: Bytes, position: int = 0) -> EndMarker | None:
-    """The end marker in a control batch; None for control records of another kind, or none."""
+    """Return the end marker in a control batch; None for control records of another
+    kind, or none."""
     for record in records_of(buffer, position):
         if record.key is None or len(record.key) < _CONTROL_KEY.size:
             raise InvalidRecord("a control record without a control key", position)

@@ -16,7 +16,7 @@ Scratch = bytearray | mmap.mmap
 
 
 def scratch(size: int) -> Scratch:
-    """A writable buffer of `size` bytes."""
+    """Return a writable buffer of `size` bytes."""
     return bytearray(size) if size < _LARGE else mmap.mmap(-1, size)
 
 

@@ -22,7 +22,7 @@ _NAMED = ("record", "error", "enum", "fixed")
 
 
 def reading_problem(reader: Any, writer: Any) -> str | None:
-    """Why data of the writer's schema cannot be read with the reader's; None if it can.
+    """Return why data of the writer's schema cannot be read with the reader's; None if it can.
 
     The reason names the field, as a path from the outermost record.
     """

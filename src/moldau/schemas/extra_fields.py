@@ -8,7 +8,7 @@ from fastavro import parse_schema
 
 
 def extra_fields(reader: Any, writer: Any) -> list[str]:
-    """Each as a path from the outermost record with its type: `place.lat (double)`.
+    """Return each as a path from the outermost record with its type: `place.lat (double)`.
 
     What lies in arrays, maps and unions counts too. A field that the reader has under another name
     is there if the reader lists the writer's name among its aliases.

@@ -13,7 +13,7 @@ def pack_header(schema_id: int) -> bytes:
 
 
 def unpack_header(payload: bytes) -> int:
-    """The schema's id; ValueError if the payload does not begin with a header."""
+    """Return the schema's id; ValueError if the payload does not begin with a header."""
     if len(payload) < HEADER_SIZE:
         raise ValueError(f"{len(payload)} bytes are too few for a schema id")
     magic, schema_id = _HEADER.unpack_from(payload)

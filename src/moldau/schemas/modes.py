@@ -38,7 +38,8 @@ class Mode(StrEnum):
         return self.value.startswith(("FORWARD", "FULL"))
 
     def problem(self, new: Any, versions: Sequence[tuple[int, Any]]) -> str | None:
-        """Why a schema may not follow these (version, schema) pairs, oldest first; None if it may.
+        """Return why a schema may not follow these (version, schema) pairs, oldest first; None if
+        it may.
 
         The latest is looked at first.
         """

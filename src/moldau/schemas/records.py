@@ -69,5 +69,5 @@ def decode(key: bytes | None, value: bytes | None) -> Record | None:
 
 
 def schema_text(schema: Any) -> str:
-    """One text for one schema, whatever its spacing and the order of its keys."""
+    """Return one text for one schema, whatever its spacing and the order of its keys."""
     return json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

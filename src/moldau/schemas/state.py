@@ -68,7 +68,7 @@ class SchemaState:
         self._nonces[value.subject, value.version] = key.nonce
 
     def won(self, key: SchemaKey) -> bool:
-        """Whether the record of this key is the one that counts."""
+        """Return whether the record of this key is the one that counts."""
         return self._nonces.get((key.subject, key.version)) == key.nonce
 
     def subjects(self) -> list[str]:
@@ -92,7 +92,7 @@ class SchemaState:
         return max(self._subjects.get(subject, {0: None})) + 1
 
     def id_for(self, text: str) -> int:
-        """The id that a schema has, or the next free one."""
+        """Return the id that a schema has, or the next free one."""
         known = self._ids.get(text)
         return known if known is not None else max(self._texts, default=0) + 1
 

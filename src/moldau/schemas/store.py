@@ -47,7 +47,8 @@ class SchemaStore:
         self.close()
 
     def register(self, subject: str, schema: AvroSchema) -> RegisteredSchema:
-        """The schema under this subject, with its version and id; a new version unless it is there.
+        """Register the schema under this subject, unless it is there, and return it with its
+        version and id.
 
         Raises `IncompatibleSchema` when the subject's mode does not let it in.
         """
@@ -77,13 +78,13 @@ class SchemaStore:
             self._topic.append(key, None)
 
     def problem(self, subject: str, schema: AvroSchema) -> str | None:
-        """Why a schema could not be registered; None if it could."""
+        """Return why a schema could not be registered; None if it could."""
         with self._lock:
             self._refresh()
             return self._problem(subject, _text(schema))
 
     def find(self, subject: str, schema: AvroSchema) -> RegisteredSchema | None:
-        """The version of a subject that has this schema."""
+        """Return the version of a subject that has this schema."""
         text = _text(schema)
         with self._lock:
             found = self._state.find(subject, text)
@@ -93,7 +94,7 @@ class SchemaStore:
             return found
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
-        """The schema of an id, from memory if it is known."""
+        """Return the schema of an id, from memory if it is known."""
         found = self._state.by_id(schema_id)
         if found is None:
             with self._lock:
@@ -104,7 +105,7 @@ class SchemaStore:
         return found
 
     def version(self, subject: str, version: int | None = None) -> RegisteredSchema:
-        """A version of a subject, or its latest."""
+        """Return a version of a subject, or its latest."""
         versions = self.versions(subject)
         for found in versions:
             if found.version == (version or versions[-1].version):
@@ -112,7 +113,7 @@ class SchemaStore:
         raise SchemaNotFound(f"{subject} has no version {version or 1}")
 
     def versions(self, subject: str) -> list[RegisteredSchema]:
-        """All versions of a subject, oldest first."""
+        """Return all versions of a subject, oldest first."""
         with self._lock:
             self._refresh()
             return self._state.versions(subject)
@@ -123,7 +124,7 @@ class SchemaStore:
             return self._state.subjects()
 
     def mode(self, subject: str | None = None) -> Mode:
-        """The mode of a subject, or the one of all that have none of their own."""
+        """Return the mode of a subject, or the one of all that have none of their own."""
         with self._lock:
             self._refresh()
             return self._state.mode(subject)

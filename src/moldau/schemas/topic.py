@@ -64,7 +64,7 @@ class SchemaTopic:
         self._read_to = 0
 
     def append(self, key: SchemaKey | ConfigKey, value: SchemaValue | ConfigValue | None) -> int:
-        """The offset at which the record was written."""
+        """Return the offset at which the record was written."""
         payload = None if value is None else encode(value)
         delivery = self._producer.send(self.name, payload, encode(key), 0)
         return delivery.result(TIMEOUT_S).offset

@@ -31,7 +31,7 @@ def report_loss(what: str, fail: bool) -> None:
 
 
 def lost_range(topic: str, partition: int, start: int, end: int, why: str) -> str:
-    """How a gap reads: which offsets, how many, and why."""
+    """Return how a gap reads: which offsets, how many, and why."""
     return (
         f"{topic}-{partition}: offsets {start} to {end - 1} ({end - start} of them) are gone, {why}"
     )

@@ -26,5 +26,5 @@ WITHOUT_HEADERS = tuple(name for name in ALL if name != HEADERS)
 
 
 def spark_schema(columns: Sequence[str]) -> str:
-    """The schema of these columns as Spark reads it."""
+    """Return the schema of these columns as Spark reads it."""
     return ", ".join(f"`{name}` {SPARK_TYPES[name]}" for name in columns)

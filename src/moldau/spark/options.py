@@ -69,7 +69,7 @@ class Options:
         return value
 
     def seconds(self, name: str, default_s: float) -> float:
-        """A setting in milliseconds."""
+        """Return a setting in milliseconds."""
         milliseconds = self.number(name)
         return default_s if milliseconds is None else milliseconds / 1000
 
@@ -86,7 +86,7 @@ class Options:
         return text.lower()
 
     def duration_s(self, name: str, default: str) -> float:
-        """A duration as Spark writes it: 15m, 30s, 200ms."""
+        """Return a duration as Spark writes it: 15m, 30s, 200ms."""
         text = self.text(name, default)
         found = _DURATION.fullmatch(text.lower())
         if found is None:
@@ -94,7 +94,7 @@ class Options:
         return int(found[1]) * _MILLISECONDS[found[2] or "ms"] / 1000
 
     def under(self, prefix: str) -> dict[str, str]:
-        """The options whose names begin so, without that beginning."""
+        """Return the options whose names begin so, without that beginning."""
         return {
             name[len(prefix) :]: value
             for name, value in self._values.items()

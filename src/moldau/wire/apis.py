@@ -107,5 +107,5 @@ VERSIONS: dict[Api, Versions] = {
 
 @cache
 def is_flexible(api: int, version: int) -> bool:
-    """Whether bodies and headers of this version use compact lengths and tagged fields."""
+    """Return whether bodies and headers of this version use compact lengths and tagged fields."""
     return version >= VERSIONS[Api(api)].flexible

@@ -46,7 +46,7 @@ Check = Callable[[memoryview, int, Walk], int]
 
 
 def check_bounds(schema: type, body: memoryview, most_elements: int) -> memoryview:
-    """The message without the tagged fields that `schema` does not know.
+    """Return the message without the tagged fields that `schema` does not know.
 
     MalformedRequest where `body` is not laid out as `schema` says, or lists too much.
     """

@@ -18,7 +18,8 @@ CLIENT_ID = 10
 
 
 def read_request_header(frame: memoryview) -> tuple[int, int, int, int, int]:
-    """The header of a frame (without its four bytes of size); MalformedRequest if it has none.
+    """Return the header of a frame (without its four bytes of size); MalformedRequest if it has
+    none.
 
     It is the API, its version, the correlation id, where the client's name ends, which begins at
     `CLIENT_ID`, and where the body begins.
@@ -38,7 +39,7 @@ def read_request_header(frame: memoryview) -> tuple[int, int, int, int, int]:
 
 
 def response_frame(api: int, version: int, correlation_id: int, body: bytes) -> bytes:
-    """A whole response: size, header, body."""
+    """Return a whole response: size, header, body."""
     # KIP-511: the header of an ApiVersions response has no tags in any version.
     if version >= _FIRST_FLEXIBLE[api] and api != Api.API_VERSIONS:
         return _SIZE_AND_CORRELATION.pack(len(body) + 5, correlation_id) + b"\x00" + body
@@ -48,7 +49,7 @@ def response_frame(api: int, version: int, correlation_id: int, body: bytes) -> 
 def request_frame(
     api: int, version: int, correlation_id: int, client_id: str | None, body: bytes
 ) -> bytes:
-    """A whole request: size, header, body."""
+    """Return a whole request: size, header, body."""
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
     header = _FIXED.pack(api, version, correlation_id, size) + name

@@ -40,7 +40,7 @@ _loaded: set[tuple[int, int]] = set()
 
 
 def is_loaded(api: int, version: int) -> bool:
-    """Whether this request can be read and answered without loading kio's schemas first."""
+    """Return whether this request can be read and answered without loading kio's schemas first."""
     return (api, version) in _loaded
 
 
@@ -67,12 +67,12 @@ def decode_response(api: int, version: int, body: memoryview) -> Any:
 
 
 def encode_request(api: int, version: int, values: Values) -> bytes:
-    """The bytes of a request's body, of the fields that this version has."""
+    """Return the bytes of a request's body, of the fields that this version has."""
     return _write(_writer(api, version, request_schema), values)
 
 
 def encode_response(api: int, version: int, values: Values) -> bytes:
-    """The bytes of a response's body, of the fields that this version has."""
+    """Return the bytes of a response's body, of the fields that this version has."""
     return _write(_writer(api, version, response_schema), values)
 
 

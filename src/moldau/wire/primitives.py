@@ -37,7 +37,7 @@ class MalformedRequest(ValueError):
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The unsigned varint at `position` and the position after it."""
+    """Return the unsigned varint at `position` and the position after it."""
     byte = buffer[position]
     if byte < 0x80:
         return byte, position + 1
@@ -52,7 +52,7 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """The unsigned varint of `value`."""
+    """Return the unsigned varint of `value`."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -64,7 +64,7 @@ def uvarint(value: int) -> bytes:
 
 
 def skip_tags(buffer: Buffer, position: int) -> int:
-    """The position after a block of tagged fields that nobody here reads."""
+    """Return the position after a block of tagged fields that nobody here reads."""
     count, position = read_uvarint(buffer, position)
     if count > MOST_TAGS:
         raise MalformedRequest(f"{count} tagged fields in one place")
@@ -78,7 +78,7 @@ def skip_tags(buffer: Buffer, position: int) -> int:
 
 
 def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str | None, int]:
-    """A nullable string and the position after it."""
+    """Return a nullable string and the position after it."""
     if compact:
         # Nearly all take one byte, which is not worth a call.
         size = buffer[position] - 1
@@ -104,7 +104,7 @@ def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str |
 
 
 def read_count(buffer: Buffer, position: int, compact: bool) -> tuple[int, int]:
-    """The length of an array (null counts as empty) and the position after it."""
+    """Return the length of an array (null counts as empty) and the position after it."""
     if compact:
         count = buffer[position] - 1
         if count < 0x7F:
@@ -122,7 +122,7 @@ def read_count(buffer: Buffer, position: int, compact: bool) -> tuple[int, int]:
 
 
 def string(value: str | None, compact: bool) -> bytes:
-    """A nullable string as the protocol writes it."""
+    """Return a nullable string as the protocol writes it."""
     if value is None:
         return b"\x00" if compact else b"\xff\xff"
     data = value.encode()
@@ -131,12 +131,13 @@ def string(value: str | None, compact: bool) -> bytes:
 
 @lru_cache(256)
 def count(value: int, compact: bool) -> bytes:
-    """The length of an array as the protocol writes it."""
+    """Return the length of an array as the protocol writes it."""
     return uvarint(value + 1) if compact else INT32.pack(value)
 
 
 def endpoint_tags(endpoints: list[Endpoint]) -> bytes:
-    """A block of tags with one: the addresses of the leaders that a response names (KIP-951)."""
+    """Return a block of tags with one: the addresses of the leaders that a response names
+    (KIP-951)."""
     data = count(len(endpoints), True)
     for node_id, host, port, rack in endpoints:
         data += INT32.pack(node_id) + string(host, True) + INT32.pack(port)

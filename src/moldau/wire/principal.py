@@ -10,12 +10,12 @@ _VERSION = 0
 
 
 def encode_principal(kind: str, name: str) -> bytes:
-    """The bytes of a principal that was not authenticated by a delegation token."""
+    """Return the bytes of a principal that was not authenticated by a delegation token."""
     return INT16.pack(_VERSION) + string(kind, True) + string(name, True) + b"\x00\x00"
 
 
 def decode_principal(data: bytes) -> tuple[str, str]:
-    """The kind and the name; MalformedRequest where the bytes are not a principal."""
+    """Return the kind and the name; MalformedRequest where the bytes are not a principal."""
     view = memoryview(data)
     try:
         (version,) = INT16.unpack_from(view)

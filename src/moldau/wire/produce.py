@@ -103,7 +103,7 @@ class ProduceCodec:
         self._plain_tail = self._tail(PartitionResult(0))
 
     def decode(self, frame: memoryview, position: int) -> ProduceRequest:
-        """The request whose body starts at `position`; MalformedRequest if it is not one."""
+        """Return the request whose body starts at `position`; MalformedRequest if it is not one."""
         try:
             return self._decode(frame, position)
         except (error, IndexError):
@@ -180,7 +180,7 @@ class ProduceCodec:
         endpoints: list[Endpoint] | None = None,
         throttle_ms: int = 0,
     ) -> bytes:
-        """The whole response, frame and header included.
+        """Return the whole response, frame and header included.
 
         `endpoints` are the addresses of the leaders that results name (KIP-951).
         """
@@ -209,7 +209,7 @@ class ProduceCodec:
         return data + self._tail(result)
 
     def _tail(self, result: PartitionResult) -> bytes:
-        """The errors of single records, the message, and the leader as a tag."""
+        """Return the errors of single records, the message, and the leader as a tag."""
         compact = self.flexible
         data = b""
         if self._explains:
@@ -243,5 +243,5 @@ def _cached_topic_head(key: TopicKey, results: int, compact: bool) -> bytes:
 
 @cache
 def produce_codec(version: int) -> ProduceCodec:
-    """The codec of a version."""
+    """Return the codec of a version."""
     return ProduceCodec(version)

@@ -54,17 +54,17 @@ def _index() -> Any:
 
 
 def is_optional(kind: Any) -> bool:
-    """Whether an annotation allows None."""
+    """Return whether an annotation allows None."""
     return get_origin(kind) is UnionType and NoneType in get_args(kind)
 
 
 def is_array(kind: Any) -> bool:
-    """Whether an annotation stands for an array."""
+    """Return whether an annotation stands for an array."""
     return get_origin(_without_none(kind)) is tuple
 
 
 def element_type(kind: Any) -> Any:
-    """The type of an array's elements; the type itself where it is no array."""
+    """Return the type of an array's elements; the type itself where it is no array."""
     bare = _without_none(kind)
     return get_args(bare)[0] if get_origin(bare) is tuple else bare
 

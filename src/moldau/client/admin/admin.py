@@ -57,7 +57,7 @@ class Admin(GroupAdmin):
         self._times.close()
 
     def topics(self, internal: bool = False) -> dict[str, TopicInfo]:
-        """All topics by name; the brokers' own ones only if asked for."""
+        """Return all topics by name; the brokers' own ones only if asked for."""
         try:
             found = self._client.list_topics(timeout=self._timeout).topics
         except confluent_kafka.KafkaException as problem:
@@ -75,7 +75,7 @@ class Admin(GroupAdmin):
         }
 
     def topic(self, name: str) -> TopicInfo:
-        """One topic; `ClientError` when there is none of that name."""
+        """Return a topic; `ClientError` if there is none of that name."""
         found = self.topics(internal=True).get(name)
         if found is None:
             error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -113,7 +113,7 @@ class Admin(GroupAdmin):
         self._one(f"topic {name}", asked)
 
     def configs(self, topic: str | None = None, *, broker: int | None = None) -> dict[str, str]:
-        """The settings in force for a topic or a broker; sensitive ones are left out."""
+        """Return the settings in force for a topic or a broker; sensitive ones are left out."""
         resource = _resource(topic, broker)
         found = self._one(resource.name, self._client.describe_configs([resource]))
         return {name: entry.value for name, entry in found.items() if entry.value is not None}
@@ -140,7 +140,7 @@ class Admin(GroupAdmin):
         return {at[1]: bounds for at, bounds in self._bounds_of([self.topic(topic)]).items()}
 
     def end_offset(self, topic: str, partition: int) -> int:
-        """The offset that comes next in a partition."""
+        """Return the offset that comes next in a partition."""
         return self._offsets([(topic, partition)], OffsetSpec.latest())[topic, partition]
 
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int | None]:
@@ -159,7 +159,7 @@ class Admin(GroupAdmin):
         }
 
     def _bounds(self, topics: Collection[str]) -> dict[TopicPartition, tuple[int, int]]:
-        """The same for several topics; those that are gone are left out."""
+        """Return the same for several topics; those that are gone are left out."""
         known = self.topics(internal=True) if topics else {}
         return self._bounds_of(known[topic] for topic in topics if topic in known)
 

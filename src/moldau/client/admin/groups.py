@@ -27,7 +27,7 @@ class GroupAdmin:
     _times: MessageTimes
 
     def groups(self) -> list[GroupInfo]:
-        """All groups, with and without members."""
+        """Return all groups, with and without members."""
         found = self._answer("groups", self._client.list_consumer_groups())
         if found.errors:
             raise self._failure("groups", found.errors[0])
@@ -37,12 +37,12 @@ class GroupAdmin:
         ]
 
     def group(self, name: str) -> GroupDescription:
-        """Who is in a group, and who reads what."""
+        """Return who is in a group, and who reads what."""
         (found,) = self.describe_groups([name])
         return found
 
     def describe_groups(self, names: Sequence[str]) -> list[GroupDescription]:
-        """The same for many groups, in the order in which they are named."""
+        """Return the same for many groups, in the order in which they are named."""
         found = []
         for first in range(0, len(names), _GROUPS_AT_ONCE):
             some = list(names[first : first + _GROUPS_AT_ONCE])
@@ -77,7 +77,7 @@ class GroupAdmin:
                 raise self._failure(f"group {name}, {at.topic} [{at.partition}]", at.error)
 
     def lag(self, name: str, *, seconds: bool = False) -> list[PartitionLag]:
-        """How far a group is behind, in every partition of the topics that it reads.
+        """Return how far a group is behind, in every partition of the topics that it reads.
 
         Those are the topics of which it has committed something, or of which a member reads a
         partition. With `seconds`, the first message that is not committed is read from each

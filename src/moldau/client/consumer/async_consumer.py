@@ -96,7 +96,7 @@ class AsyncConsumer:
         self,
         timeout: float = 0.0,  # noqa: ASYNC109
     ) -> ConsumedMessage | None:
-        """The next message, or None when none comes within the timeout."""
+        """Return the next message, or None when none comes within the timeout."""
         async for message in self.messages(timeout):
             return message
         return None

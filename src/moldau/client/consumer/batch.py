@@ -26,7 +26,7 @@ class Batch:
         self._rest = iter(raws)
 
     def __len__(self) -> int:
-        """How many have not been given out."""
+        """Return how many have not been given out."""
         return operator.length_hint(self._rest)
 
     def iterator(self) -> Iterator[RawMessage]:
@@ -40,7 +40,7 @@ class Batch:
         return self.raws[given - 1] if given else None
 
     def left(self) -> list[RawMessage]:
-        """The messages that have not been handed out."""
+        """Return the messages that have not been handed out."""
         count = len(self)
         return self.raws[-count:] if count else []
 

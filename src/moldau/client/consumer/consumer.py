@@ -128,7 +128,7 @@ class Consumer:
         self._fetcher.assign(partition_list(partitions, default))
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read."""
+        """Return the partitions that are read."""
         return sorted(self._fetcher.assignment)
 
     def create_message_streams(self, topic: str, n: int = 1) -> list[MessageStream]:
@@ -164,7 +164,7 @@ class Consumer:
         return self._messages_until(clock.monotonic() + timeout)
 
     def poll(self, timeout: float = 0.0) -> ConsumedMessage | None:
-        """The next message, or None when none comes within the timeout."""
+        """Return the next message, or None when none comes within the timeout."""
         return next(self.messages(timeout), None)
 
     def stop(self) -> None:
@@ -198,7 +198,7 @@ class Consumer:
             raise _failed("offsets were not committed", problem) from None
 
     def committed(self, *partitions: Any) -> dict[TopicPartition, int | None]:
-        """The group's offsets, of these partitions or of those that are read."""
+        """Return the group's offsets, of these partitions or of those that are read."""
         try:
             found = self._fetcher.handle.committed(self._chosen(partitions), REQUEST_TIMEOUT_S)
         except confluent_kafka.KafkaException as problem:
@@ -296,7 +296,7 @@ class Consumer:
                     return
 
     def _next_messages(self, deadline: float | None = None) -> Iterator[ConsumedMessage] | None:
-        """The next batch, waited for; None once stopped or when the deadline is over."""
+        """Return the next batch, waited for; None once stopped or when the deadline is over."""
         self._ahead.asked()
         self._adapt()
         while not self._stopped.is_set() and not self._closed:

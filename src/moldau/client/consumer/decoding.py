@@ -32,7 +32,8 @@ class Decoder:
         self._on_error = on_error
 
     def messages(self, raws: list[RawMessage], rest: Iterator[RawMessage]) -> Iterator[Any]:
-        """An iterator over `rest`, which is one over `raws`, at C's speed where that is possible.
+        """Return an iterator over `rest`, which is one over `raws`, at C's speed where that is
+        possible.
 
         Takes from `rest` one by one, so that it shows how many messages have been given out.
         """

@@ -30,7 +30,7 @@ class MessageTimes:
         self._known: dict[tuple[TopicPartition, int], int] = {}
 
     def at(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The timestamp of the first message at or after each offset, in milliseconds.
+        """Return the timestamp of the first message at or after each offset, in milliseconds.
 
         One that does not come in time is left out.
         """

@@ -14,7 +14,7 @@ NAMED_OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 
 
 def offset_number(offset: int | str) -> int:
-    """An offset given as a number, or as "earliest" or "latest"."""
+    """Return an offset given as a number, or as "earliest" or "latest"."""
     number = NAMED_OFFSETS.get(offset) if isinstance(offset, str) else offset
     if number is None:
         raise ValueError(f"an offset must be earliest, latest or a number, not {offset!r}")

@@ -25,7 +25,7 @@ class ReadAhead:
         self._next += raws
 
     def begin(self) -> Batch | None:
-        """The next batch to give out; None when more has to be fetched."""
+        """Return the next batch to give out; None when more has to be fetched."""
         with self._lock:
             # An iteration that was broken off leaves part of its batch.
             raws = self._batch.cut() + self._next

@@ -104,7 +104,7 @@ class MessageStream:
         return [raw for batch in (*current, *self._batches) for raw in batch.cut(unwanted)]
 
     def unfinished(self, last_is_done: bool) -> list[RawMessage]:
-        """The messages that have not been handed out, and the current one.
+        """Return the messages that have not been handed out, and the current one.
 
         The latter not if it counts as done and no other thread has it in hand.
         """
@@ -120,7 +120,7 @@ class MessageStream:
             return found + self._held
 
     def _is_read_here(self) -> bool:
-        """Whether the reader is this thread, or one that has ended."""
+        """Return whether the reader is this thread, or one that has ended."""
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         return self._reader not in others
 
@@ -135,7 +135,7 @@ class MessageStream:
             self._changed.wait_for(done, max(0.0, deadline - time.monotonic()))
 
     def take(self, deadline: float | None) -> Iterator[ConsumedMessage] | None:
-        """The next messages, waited for; None at the end of the stream."""
+        """Return the next messages, waited for; None at the end of the stream."""
         with self._changed:
             self._reader = threading.get_ident()
             if self._current is not None:

@@ -23,7 +23,7 @@ class Partitioner(Protocol):
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash that Java's client uses, unsigned."""
+    """Return the 32-bit hash that Java's client uses, unsigned."""
     length = len(data)
     h = (_SEED ^ length) & _MASK
     whole = length - length % 4
@@ -38,5 +38,6 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition on which a key lies, as Java's client and librdkafka's murmur2 see it."""
+    """Return the partition on which a key lies, as Java's client and librdkafka's
+    murmur2 see it."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

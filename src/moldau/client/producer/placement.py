@@ -42,7 +42,8 @@ class Placement:
 
 
 def partition_count(handle: confluent_kafka.Producer | Closed, topic: str, timeout: float) -> int:
-    """How many partitions a topic has, from the broker; one that does not exist may come to be."""
+    """Return how many partitions a topic has, from the broker; one that does not exist may come to
+    be."""
     deadline = time.monotonic() + timeout
     while True:
         try:

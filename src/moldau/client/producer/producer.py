@@ -91,7 +91,7 @@ class Producer:
         self.close()
 
     def __len__(self) -> int:
-        """How many messages are under way."""
+        """Return how many messages are under way."""
         return len(self._reports.handle)
 
     def __bool__(self) -> bool:
@@ -190,7 +190,8 @@ class Producer:
             self._handle = self._reports.handle = Closed()
 
     def partitions(self, topic: str, timeout: float = 10.0) -> int:
-        """How many partitions a topic has; a topic that brokers create by themselves is created."""
+        """Return how many partitions a topic has; a topic that brokers create by themselves is
+        created."""
         return partition_count(self._reports.handle, topic, timeout)
 
     def _connect(self) -> confluent_kafka.Producer:

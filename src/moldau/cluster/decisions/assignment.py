@@ -65,7 +65,7 @@ def check_brokers_have_room(
 
 
 def assigned_partitions(request: NewTopic, brokers: Brokers) -> Partitions:
-    """The partitions of a topic whose replicas were named by hand."""
+    """Return the partitions of a topic whose replicas were named by hand."""
     for what, number in (
         ("replication factor", request.replication_factor),
         ("numPartitions", request.partitions),
@@ -150,7 +150,7 @@ def additional_partitions(
 
 
 def _position(broker: int, brokers: Brokers) -> int:
-    """Where a topic's first leader stands, so that its leaders go on round from there."""
+    """Return where a topic's first leader stands, so that its leaders go on round from there."""
     order = [each.id for each in broker_order(brokers.values())]
     return order.index(broker) if broker in order else 0
 

@@ -16,8 +16,8 @@ from moldau.cluster.state.topics import NO_LEADER, PartitionState
 
 
 def heir(partition: PartitionState, broker: int, live: Collection[int]) -> int:
-    """Who is to lead in the place of a broker: another in-sync replica, or else an eligible one;
-    NO_LEADER if none lives."""
+    """Return who is to lead in the place of a broker: another in-sync replica, or else an eligible
+    one; NO_LEADER if none lives."""
     for candidates in (partition.isr, partition.elr):
         others = [member for member in candidates if member != broker and member in live]
         if others:
@@ -26,7 +26,7 @@ def heir(partition: PartitionState, broker: int, live: Collection[int]) -> int:
 
 
 def struck_off(partition: PartitionState, broker: int, leader: int) -> PartitionState:
-    """The partition led by another, without a replica that has nothing to be trusted."""
+    """Return the partition led by another, without a replica that has nothing to be trusted."""
     isr = without(partition.isr, broker)
     return msgspec.structs.replace(
         partition,

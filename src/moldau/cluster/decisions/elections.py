@@ -69,12 +69,12 @@ def no_minimum(topic: Topic) -> int:
 
 
 def knows_elr(state: ClusterState) -> bool:
-    """Whether all brokers keep to the rules by which there are eligible leader replicas."""
+    """Return whether all brokers keep to the rules by which there are eligible leader replicas."""
     return all(info.keeps_elr for info in state.brokers.values())
 
 
 def eligible(state: ClusterState) -> frozenset[int]:
-    """The brokers that may be given more to do: alive, and not about to stop."""
+    """Return the brokers that may be given more to do: alive, and not about to stop."""
     return frozenset(id for id, info in state.brokers.items() if not info.stopping)
 
 
@@ -120,7 +120,7 @@ def departed(
 
 
 def _without_elr(partition: PartitionState, live: Brokers) -> PartitionState:
-    """The partition as brokers see it that know of no eligible replicas.
+    """Return the partition as brokers see it that know of no eligible replicas.
 
     Who is away and was eligible, while nobody leads, is as good as in sync.
     """
@@ -215,8 +215,8 @@ def _first_staying(order: Iterable[int], members: Brokers, stopping: Brokers) ->
 
 
 def _last_resort(partition: PartitionState, live: Brokers) -> int:
-    """Who leads though not in sync. Replicas that are only being made know the least, and those
-    that lost everything know nothing."""
+    """Return who leads though not in sync. Replicas that are only being made know the least, and
+    those that lost everything know nothing."""
     settled = [member for member in partition.replicas if member not in partition.adding]
     lost = dict(partition.lost)
     order = [member for member in (*settled, *partition.adding) if member not in lost]
@@ -226,7 +226,8 @@ def _last_resort(partition: PartitionState, live: Brokers) -> int:
 def to_preferred(
     partition: PartitionState, live: Brokers, minimum: int = 0
 ) -> PartitionState | None:
-    """The partition led by its first replica; None where it is, or where that cannot lead."""
+    """Return the partition led by its first replica; None where it is, or where that
+    cannot lead."""
     first = partition.replicas[0]
     if partition.leader == first or first not in live or first not in partition.isr:
         return None
@@ -265,7 +266,8 @@ def handed_over(
 def led(
     partition: PartitionState, leader: int, isr: tuple[int, ...], minimum: int = 0
 ) -> PartitionState | None:
-    """The partition with this leader and these in-sync replicas; None if that changes nothing."""
+    """Return the partition with this leader and these in-sync replicas; None if that changes
+    nothing."""
     if leader == partition.leader and isr == partition.isr:
         return None
     return in_sync_with(partition, leader, isr, minimum)
@@ -274,7 +276,7 @@ def led(
 def in_sync_with(
     partition: PartitionState, leader: int, isr: tuple[int, ...], minimum: int
 ) -> PartitionState:
-    """The same, also if that changes nothing; who is eligible follows.
+    """Return the same, also if that changes nothing; who is eligible follows.
 
     With enough in sync the high watermark may move again, and those who are not in sync are left
     behind. It moves only where there is a leader.
@@ -304,7 +306,7 @@ def in_sync_with(
 
 
 def first_of(order: Iterable[int], members: Brokers) -> int:
-    """The first in `order` that is one of `members`; NO_LEADER if none is."""
+    """Return the first in `order` that is one of `members`; NO_LEADER if none is."""
     return next((member for member in order if member in members), NO_LEADER)
 
 

@@ -177,7 +177,8 @@ class Reassignment:
 def moving_partitions(
     state: ClusterState, wanted: Mapping[str, Sequence[int]] | None
 ) -> dict[str, dict[int, PartitionState]]:
-    """The partitions on the move, all or those of the ones asked for; other topics are left out."""
+    """Return the partitions on the move, all or those of the ones asked for; other topics are left
+    out."""
     moving = {}
     for name in state.topics if wanted is None else wanted:
         topic = state.topics.get(name)

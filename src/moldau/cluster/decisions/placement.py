@@ -12,7 +12,7 @@ Replicas = tuple[int, ...]
 
 
 def broker_order(brokers: Iterable[BrokerInfo]) -> list[BrokerInfo]:
-    """The brokers such that neighbours stand in different racks as far as possible."""
+    """Return the brokers such that neighbours stand in different racks as far as possible."""
     racks: defaultdict[str, list[BrokerInfo]] = defaultdict(list)
     for broker in sorted(brokers, key=lambda broker: broker.id):
         racks[broker.rack or ""].append(broker)

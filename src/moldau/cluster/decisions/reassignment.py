@@ -29,14 +29,14 @@ def is_moving(partition: PartitionState) -> bool:
 
 
 def target_of(partition: PartitionState) -> Replicas:
-    """Where the partition will be, which is where it is if it does not move."""
+    """Return where the partition will be, which is where it is if it does not move."""
     return _without(partition.replicas, partition.removing)
 
 
 def begun(
     partition: PartitionState, target: Replicas, brokers: Brokers, *, may_resize: bool = True
 ) -> PartitionState:
-    """The partition on its way to `target`, or there already if that only changes the order.
+    """Return the partition on its way to `target`, or there already if that only changes the order.
 
     A target given while it moves replaces the former one. ClusterError if it cannot be.
     """
@@ -63,7 +63,8 @@ def begun(
 
 
 def finished(partition: PartitionState, live: Collection[int]) -> PartitionState | None:
-    """The partition at the end of its move; None while somebody of the target is not in sync."""
+    """Return the partition at the end of its move; None while somebody of the target is not in
+    sync."""
     if not is_moving(partition):
         return None
     target = target_of(partition)
@@ -75,7 +76,8 @@ def finished(partition: PartitionState, live: Collection[int]) -> PartitionState
 def cancelled(
     partition: PartitionState, name: str, live: Collection[int], *, unclean: bool
 ) -> PartitionState:
-    """The partition where it was before it began to move; ClusterError if it cannot go back."""
+    """Return the partition where it was before it began to move; ClusterError if it
+    cannot go back."""
     if not is_moving(partition):
         raise ClusterError(
             Error.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."

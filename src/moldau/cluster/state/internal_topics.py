@@ -45,7 +45,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
 def is_internal_name(name: str) -> bool:
-    """Whether the name is of the kind that clients hide unless they are asked to show it.
+    """Return whether the name is of the kind that clients hide unless they are asked to show it.
 
     librdkafka does not say which topics are internal, so that the name has to.
     """

@@ -57,14 +57,14 @@ class ClusterState:
         self._names_by_collision_key: dict[str, str] = {}
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
-        """The partition's state, or None if there is no such partition."""
+        """Return the partition's state, or None if there is no such partition."""
         found = self.topics.get(topic)
         if found is None or not 0 <= index < len(found.partitions):
             return None
         return found.partitions[index]
 
     def colliding_topic(self, name: str) -> str | None:
-        """The existing topic, if any, that `name` may not exist beside (itself included)."""
+        """Return the existing topic, if any, that `name` may not exist beside (itself included)."""
         return self._names_by_collision_key.get(collision_key(name))
 
     def apply(self, change: AnyChange) -> None:

@@ -85,7 +85,8 @@ class BrokerInfo(msgspec.Struct, frozen=True):
     endpoints: tuple[Endpoint, ...] = ()
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Where clients of this listener reach the broker; None if it has no such listener."""
+        """Return where clients of this listener reach the broker; None if it has no
+        such listener."""
         for each in self.endpoints:
             if each.listener == listener:
                 return each
@@ -128,8 +129,8 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def minimum_isr(setting: int, replicas: Sequence[int], adding: Sequence[int]) -> int:
-    """How many have to be in sync where min.insync.replicas is this: all that there are, if those
-    are fewer. Replicas that are only being made do not count yet."""
+    """Return how many have to be in sync where min.insync.replicas is this: all that there are, if
+    those are fewer. Replicas that are only being made do not count yet."""
     return min(setting, len(replicas) - len(adding))
 
 

@@ -44,7 +44,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 def new_client(
     hosts: str, timeout_s: float, on_granted: Callable[[float], None]
 ) -> tuple[KazooClient, Handler]:
-    """A client that asks for sessions of this length, not started.
+    """Return a client that asks for sessions of this length, not started.
 
     `on_granted` is told, on kazoo's thread and with each connection, how long the session lives
     without a sign of life: the ensemble has bounds of its own.

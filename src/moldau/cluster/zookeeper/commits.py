@@ -65,7 +65,7 @@ class Commits:
     def notice(
         self, *, topics: Sequence[str] = (), brokers: bool = False, configs: bool = False
     ) -> Create:
-        """The part of a transaction that tells everybody of it."""
+        """Return the part of a transaction that tells everybody of it."""
         notice = Notice(uuid.uuid4().hex, self._broker_id, tuple(topics), brokers, configs)
         return Create(self._paths.new_change, encode_notice(notice), sequence=True)
 
@@ -135,8 +135,8 @@ class Commits:
         tree.publish(changes)
 
     async def _happened(self, mark: str, session_id: int) -> bool:
-        """Whether the transaction took place; the state shows it then. Conflict if that is unknown
-        for good, or if it did not and the session that sent it is over."""
+        """Return whether the transaction took place; the state shows it then. Conflict if that is
+        unknown for good, or if it did not and the session that sent it is over."""
         for _ in range(_ATTEMPTS):
             try:
                 await self._session.wait_until_connected()

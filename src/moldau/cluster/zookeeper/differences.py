@@ -20,7 +20,8 @@ from moldau.cluster.state.topics import BrokerInfo, Topic
 
 
 def topic_differences(old: Topic | None, new: Topic | None) -> list[AnyChange]:
-    """The changes that lead from one state of a topic to another; None is a topic that is not.
+    """Return the changes that lead from one state of a topic to another; None is a topic that is
+    not.
 
     A topic with another id is another topic. ImpossibleChange if partitions are gone, which only
     a deletion can bring about.
@@ -57,7 +58,7 @@ def topic_differences(old: Topic | None, new: Topic | None) -> list[AnyChange]:
 def broker_differences(
     old: Mapping[int, BrokerInfo], new: Mapping[int, BrokerInfo]
 ) -> list[AnyChange]:
-    """Who left and who joined. A broker that registered anew did both."""
+    """Return who left and who joined. A broker that registered anew did both."""
     changes: list[AnyChange] = []
     for id, info in old.items():
         if id not in new or new[id].epoch != info.epoch:
@@ -71,7 +72,7 @@ def broker_differences(
 def config_differences(
     old: Mapping[int | None, dict[str, str]], new: Mapping[int | None, dict[str, str]]
 ) -> list[AnyChange]:
-    """The dynamic settings that are others now; no settings and none at all are the same."""
+    """Return the dynamic settings that are others now; no settings and none at all are the same."""
     changes: list[AnyChange] = []
     for id in dict.fromkeys([*old, *new]):
         configs = new.get(id, {})

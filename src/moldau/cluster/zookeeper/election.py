@@ -68,7 +68,8 @@ class Election:
         self._epoch_version = None
 
     async def look(self, *, may_be_elected: bool) -> int:
-        """Who is the controller; watches for the next change. Takes the office if it is vacant."""
+        """Return who is the controller; watches for the next change. Takes the office if it is
+        vacant."""
         while True:
             if await self._session.exists(self._paths.controller, self._on_change) is None:
                 self.lose()
@@ -134,7 +135,7 @@ class Election:
         return True
 
     async def _recognize(self, holder: Holder) -> int:
-        """This session holds the office: by which version of the epoch?"""
+        """Return the version of the epoch by which this session is the controller."""
         if self._epoch_version is not None:
             return self._broker_id
         try:

@@ -58,7 +58,7 @@ async def read_topics(session: Session, paths: Paths, names: Iterable[str]) -> R
 async def read_brokers(
     session: Session, paths: Paths, watch: Watch | None = None
 ) -> dict[int, tuple[BrokerInfo, Stat]]:
-    """Who is registered; `watch` hears of the next who comes or goes."""
+    """Return who is registered; `watch` hears of the next who comes or goes."""
     brokers: dict[int, tuple[BrokerInfo, Stat]] = {}
     for name, (data, stat) in (await _read_children(session, paths.brokers, watch)).items():
         try:
@@ -72,7 +72,8 @@ async def read_brokers(
 async def read_configs(
     session: Session, paths: Paths
 ) -> dict[int | None, tuple[dict[str, str] | None, int]]:
-    """The brokers' settings with their nodes' versions; None for settings that make no sense."""
+    """Return the brokers' settings with their nodes' versions; None for settings that make no
+    sense."""
     found: dict[int | None, tuple[dict[str, str] | None, int]] = {}
     for name, (data, stat) in (await _read_children(session, paths.broker_configs)).items():
         try:
@@ -89,8 +90,8 @@ async def read_configs(
 
 
 async def read_folders(session: Session, paths: Paths) -> dict[int, tuple[str, Stat]]:
-    """The identities of the brokers' data folders as they were last registered. The versions of
-    their nodes go up with each life of the broker."""
+    """Return the identities of the brokers' data folders as they were last registered. The versions
+    of their nodes go up with each life of the broker."""
     found = await _read_children(session, paths.folders)
     return {
         int(name): (data.decode("utf-8", "replace"), stat)
@@ -100,7 +101,7 @@ async def read_folders(session: Session, paths: Paths) -> dict[int, tuple[str, S
 
 
 async def read_deleted(session: Session, paths: Paths) -> set[UUID]:
-    """The ids of topics that were deleted not too long ago."""
+    """Return the ids of topics that were deleted not too long ago."""
     ids = set()
     for name in await session.children(paths.deleted):
         try:

@@ -165,14 +165,14 @@ class Session:
     # -- calls
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        """A node's data; NoNode if it is not there, and then nothing is watched."""
+        """Return a node's data; NoNode if it is not there, and then nothing is watched."""
         data, stat = await self._call(
             lambda: self._client.get_async(path, watch=self._watcher(watch)), path
         )
         return data, _stat(stat)
 
     async def get_many(self, paths: Iterable[str]) -> list[tuple[bytes, Stat] | None]:
-        """The data of many nodes, in their order; None for those that are not there."""
+        """Return the data of many nodes, in their order; None for those that are not there."""
         return await asyncio.gather(*(self._get_or_none(path) for path in paths))
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
@@ -188,7 +188,7 @@ class Session:
         return found
 
     async def multi(self, operations: Sequence[Operation]) -> list[Any]:
-        """All of it or nothing. Answers a created node's path, a written node's Stat, else True.
+        """Do all of it or nothing. Return a created node's path, a written node's Stat, else True.
 
         Refused if it cannot be so, Unreachable if it was not sent, Unanswered if nobody knows.
         """

@@ -165,14 +165,14 @@ class Tree:
         self.publish(await self._config_changes())
 
     async def find(self, commit: str) -> bool | None:
-        """Whether the transaction with this mark happened since the last catch-up; None if that
-        cannot be told any more."""
+        """Return whether the transaction with this mark happened since the last catch-up; None if
+        that cannot be told any more."""
         later = self._later(await self._session.children(self._paths.changes))
         read = None if later is None else await self.read_notices(later)
         return None if read is None else any(notice.commit == commit for notice in read)
 
     async def read_notices(self, names: Sequence[str]) -> list[Notice] | None:
-        """The notices, or None if one of them is gone or makes no sense."""
+        """Return the notices, or None if one of them is gone or makes no sense."""
         paths = [self._paths.change(name) for name in names]
         notices = []
         for path, found in zip(paths, await self._session.get_many(paths), strict=True):
@@ -224,7 +224,7 @@ class Tree:
             await self.refresh_topics(list(names))
 
     async def read_brokers(self, watch: Watch | None = None) -> dict[int, BrokerInfo]:
-        """Who is registered now."""
+        """Return who is registered now."""
         # First, so that a later life of a broker is never taken for the one that is registered.
         folders = await read_folders(self._session, self._paths)
         brokers = await read_brokers(self._session, self._paths, watch)
@@ -266,8 +266,8 @@ class Tree:
         return sorted(await self._session.children(self._paths.changes, self._on_notice))
 
     def _later(self, notices: Sequence[str]) -> list[str] | None:
-        """Those after the last one that was read; None if some in between may be gone, as they are
-        trimmed from the oldest on."""
+        """Return those after the last one that was read; None if some in between may be gone, as
+        they are trimmed from the oldest on."""
         ordered = sorted(notices)
         place = bisect.bisect_left(ordered, self._last_notice)
         if place == len(ordered) or ordered[place] != self._last_notice:

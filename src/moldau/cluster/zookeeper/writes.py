@@ -47,7 +47,8 @@ class TopicWrite:
     new: Topic | None
 
     def operations(self, paths: Paths, version: int) -> list[Operation]:
-        """The parts of a transaction that bring it about if the topic's version is still this."""
+        """Return the parts of a transaction that bring it about if the topic's version is still
+        this."""
         path = paths.topic(self.name)
         found: list[Operation] = []
         same = self.old is not None and self.new is not None and self.old.id == self.new.id
@@ -113,7 +114,7 @@ class Draft:
         return all(isinstance(change, PartitionsChanged) for change in self.changes)
 
     def joining(self) -> set[int]:
-        """The brokers that become in-sync replicas of something."""
+        """Return the brokers that become in-sync replicas of something."""
         found: set[int] = set()
         for change in self.changes:
             topic = self._topics.get(change.name) if isinstance(change, PartitionsChanged) else None
@@ -236,7 +237,7 @@ def _topic_name(change: AnyChange) -> str | None:
 
 
 def _changed(topic: Topic | None, change: _TopicChange) -> Topic | None:
-    """The topic after the change; Conflict if the change cannot follow."""
+    """Return the topic after the change; Conflict if the change cannot follow."""
     if isinstance(change, TopicCreated):
         if topic is not None:
             raise Conflict(f"topic '{topic.name}' already exists")

@@ -146,7 +146,8 @@ def encode_topic(topic: Topic) -> bytes:
 
 
 def decode_topic(path: str, name: str, data: bytes) -> Topic:
-    """The topic that the node `name` holds; DamagedNode if it could not be served as it is."""
+    """Return the topic that the node `name` holds; DamagedNode if it could not be
+    served as it is."""
     topic = _decoded(_topics, path, data)
     try:
         check_topic_name(name)

@@ -31,7 +31,7 @@ ARROW_TYPES: dict[str, pa.DataType] = {
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The schema of these columns as Spark expects it: any difference is an error there."""
+    """Return the schema of these columns as Spark expects it: any difference is an error there."""
     return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in columns])
 
 
@@ -139,7 +139,9 @@ class Columns:
             self._headers = _HeaderRoom(size)
 
     def append(self, buffer: Bytes, table: Ints, first: int, until: int) -> int:
-        """The records of these batches; `kernels.OK`, or what is wrong with `bad_batch`."""
+        """Decode the records of these batches; return `kernels.OK`, or what is wrong with
+        `bad_batch`.
+        """
         return kernels.decode_batches(
             buffer,
             table,

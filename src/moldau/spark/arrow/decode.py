@@ -201,7 +201,7 @@ class Decoder:
     def _arrow(
         self, runs: list[_Run], rows: int, size: int, first: int, until: int, scratch: Bytes | None
     ) -> list[pa.RecordBatch]:
-        """One batch, or none if all its records lie elsewhere."""
+        """Decode one batch; nothing if all its records are outside the range."""
         place: Bytes | None = None
         if len(runs) == 1 and runs[0].buffer is scratch:
             # From the first of them on: they only move towards its start.

@@ -83,7 +83,7 @@ def _int64(buffer: Bytes, at: Number) -> Number:
 
 @_kernel
 def count_batches(buffer: Bytes) -> int:
-    """How many whole batches lie in the buffer, by their lengths alone."""
+    """Return how many whole batches lie in the buffer, by their lengths alone."""
     position, end, count = 0, len(buffer), 0
     while end - position >= HEADER_SIZE:
         size = _int32(buffer, position + 8) + PREFIX_SIZE
@@ -128,7 +128,8 @@ def scan_batches(buffer: Bytes, table: Ints) -> int:
 
 @_inline
 def _varint(buffer: Bytes, at: Number, stop: Number) -> tuple[Number, Number]:
-    """A zigzag varint and the position after it; position -1 when it does not end before `stop`."""
+    """Return a zigzag varint and the position after it; position -1 when it does not end before
+    `stop`."""
     if at >= stop:
         return np.int64(0), np.int64(-1)
     byte = np.uint64(buffer[at])

@@ -14,7 +14,8 @@ Reasons = dict[int, str]
 
 
 def to_column(name: str, values: Sequence[Any], kind: pa.DataType, bad: Reasons) -> pa.Array:
-    """A column of these values; one that does not fit becomes null, and a reason in `bad`."""
+    """Return a column of these values; one that does not fit becomes null, and a
+    reason in `bad`."""
     try:
         return pa.array(values, kind)
     except DOES_NOT_FIT:

@@ -65,7 +65,7 @@ _OF_SPARK: dict[type[DataType], Any] = {
 
 
 def spark_schema_of(text: str) -> StructType:
-    """The columns of records of an Avro schema; FormatError if it is not of a record."""
+    """Return the columns of records of an Avro schema; FormatError if it is not of a record."""
     try:
         parsed = parse_avro(json.loads(text))
     except ValueError as problem:
@@ -133,7 +133,7 @@ def _may_be_null(schema: Any) -> bool:
 
 
 def avro_schema_of(schema: StructType, name: str) -> dict[str, Any]:
-    """An Avro record with these columns; what may be null is a union with null."""
+    """Return an Avro record with these columns; what may be null is a union with null."""
     record = re.sub(r"\W", "_", name)
     return _avro_record(schema, record if not record[:1].isdigit() else f"_{record}")
 
@@ -177,7 +177,7 @@ def _avro_type(kind: DataType, name: str) -> Any:
 
 
 def without_times_of_day(schema: Any) -> Any:
-    """The schema with `time-*` read as the plain numbers that Spark has for them."""
+    """Return the schema with `time-*` read as the plain numbers that Spark has for them."""
     if isinstance(schema, list):
         return [without_times_of_day(each) for each in schema]
     if not isinstance(schema, Mapping):

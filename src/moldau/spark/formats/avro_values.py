@@ -52,7 +52,7 @@ class AvroDecoder:
         self._writers: dict[int, Any] = {}
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[list[pa.Array], Reasons]:
-        """The columns, with nulls in the rows that do not parse, and why those do not.
+        """Return the columns, with nulls in the rows that do not parse, and why those do not.
 
         A record without a value is a row of nulls.
         """
@@ -104,14 +104,14 @@ class AvroEncoder:
 
 
 def quiet_store(bootstrap: str) -> SchemaStore:
-    """The schema store; what librdkafka would print of lost connections comes as errors."""
+    """Return the schema store; what librdkafka would print of lost connections comes as errors."""
     logger = logging.Logger("moldau.spark.schemas")
     logger.addHandler(logging.NullHandler())
     return SchemaStore(bootstrap, logger=logger)
 
 
 def store_of(bootstrap: str) -> SchemaStore:
-    """The process's own connection to the schema store: workers are used again."""
+    """Return the process's own connection to the schema store: workers are used again."""
     key = (os.getpid(), bootstrap)
     found = _stores.get(key)
     if found is None:

@@ -22,7 +22,7 @@ def encoded(
     key: Sequence[str] = (),
     avro: tuple[str, bytes, str] | None = None,
 ) -> DataFrame:
-    """The frame as `format("moldau")` writes it.
+    """Return the frame as `format("moldau")` writes it.
 
     `key` names the columns of the key: one is written as text, several as a JSON array. For Avro,
     `avro` is the schema's text, its header and the topic.
@@ -48,7 +48,7 @@ def encoded(
 
 
 def avro_columns(frame: DataFrame, name: str) -> str:
-    """The Avro schema for a frame's columns, as JSON."""
+    """Return the Avro schema for a frame's columns, as JSON."""
     import json
 
     from moldau.spark.formats.avro_types import avro_schema_of

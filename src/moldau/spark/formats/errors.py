@@ -31,7 +31,7 @@ class NewFields(Exception):
         self._place = ""
 
     def at(self, topic: str, partition: int, offset: int) -> NewFields:
-        """The same, with the record's place."""
+        """Return the same, with the record's place."""
         self._place = f" at {topic}-{partition} offset {offset}"
         return self
 

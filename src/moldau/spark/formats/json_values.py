@@ -96,7 +96,7 @@ class JsonDecoder:
         )()
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[list[pa.Array], Reasons]:
-        """The columns, with nulls in the rows that do not parse, and why those do not.
+        """Return the columns, with nulls in the rows that do not parse, and why those do not.
 
         A record without a value is a row of nulls.
         """
@@ -126,7 +126,8 @@ class JsonDecoder:
 
 
 def json_type(kind: DataType) -> Any:
-    """The type that msgspec parses for a type of Spark's; FormatError if JSON cannot have it."""
+    """Return the type that msgspec parses for a type of Spark's; FormatError if JSON cannot have
+    it."""
     simple = _SIMPLE.get(type(kind))
     if simple is not None:
         return simple

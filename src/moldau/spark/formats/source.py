@@ -125,7 +125,7 @@ class ValueStreamReader(StreamReader):
 
 
 def columns_of(spec: ValueSpec) -> StructType:
-    """All columns of a source: the value's, the record's, and the mark of a bad one."""
+    """Return all columns of a source: the value's, the record's, and the mark of a bad one."""
     import json
 
     value = StructType.fromJson(json.loads(spec.schema))

@@ -24,7 +24,7 @@ CHANGE_WITHIN_S = 60.0
 def prepare(
     location: Location, name: str, given: pa.Schema, partition_by: Sequence[str]
 ) -> tuple[DeltaTable, Fit]:
-    """The table, and how a batch of that schema fits it; or SchemaConflict and no change."""
+    """Return the table, and how a batch of that schema fits it; or SchemaConflict and no change."""
     deadline = time.monotonic() + CHANGE_WITHIN_S
     while True:
         table, fitted = compare(location, name, given, partition_by)
@@ -39,7 +39,8 @@ def prepare(
 def compare(
     location: Location, name: str, given: pa.Schema, partition_by: Sequence[str]
 ) -> tuple[DeltaTable | None, Fit]:
-    """The table as it is, if there is one, and how a batch would fit it; or SchemaConflict."""
+    """Return the table as it is, if there is one, and how a batch would fit it; or
+    SchemaConflict."""
     table = open_table(location)
     if table is None:
         fitted = fit(name, None, given)

@@ -76,7 +76,8 @@ def write_files(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows in the table's types: Spark's times carry the session's zone, for one."""
+    """Return the same rows in the table's types: Spark's times carry the session's
+    zone, for one."""
     arrays = [
         array if array.type == wanted.type else array.cast(wanted.type)
         for array, wanted in zip(batch.columns, schema, strict=True)
@@ -235,7 +236,7 @@ class _File:
 
 
 def _text(value: Any) -> str | None:
-    """A partition value as the log keeps it."""
+    """Return a partition value as the log keeps it."""
     if value is None or value == "":
         # The log's form cannot tell the empty string from null, and says null.
         return None

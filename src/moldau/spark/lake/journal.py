@@ -77,7 +77,7 @@ class Entry:
         )
 
     def is_in(self, table: DeltaTable) -> bool:
-        """Whether the table holds this batch already, or a later one of the same query."""
+        """Return whether the table holds this batch already, or a later one of the same query."""
         last = table.transaction_version(self.transaction_id)
         return last is not None and self.batch_id <= last
 
@@ -145,7 +145,7 @@ def require_continuation(
 
 
 def open_table(location: Location) -> DeltaTable | None:
-    """The table as it is now; None where there is none."""
+    """Return the table as it is now; None where there is none."""
     try:
         return DeltaTable(location.uri, storage_options=dict(location.options) or None)
     except TableNotFoundError:
@@ -155,7 +155,8 @@ def open_table(location: Location) -> DeltaTable | None:
 def committed_offsets(
     path: str, app_id: str, storage_options: Mapping[str, str] | None = None
 ) -> tuple[int, Offsets] | None:
-    """The last batch of the application in the table, and how far each partition is in there.
+    """Return the last batch of the application in the table, and how far each partition is in
+    there.
 
     The source's option `startingOffsets` takes `offsets.starting_offsets()`, to go on with a lost
     checkpoint. None when the table does not exist, or has nothing of this application.
@@ -188,7 +189,7 @@ def _require_unknown(name: str, table: DeltaTable, app_id: str) -> None:
 
 
 def longest_batch_ms(table: DeltaTable) -> int:
-    """How long the slowest of the last batches took, whose ever it was."""
+    """Return how long the slowest of the last batches took, whose ever it was."""
     entries = map(Entry.of_commit, table.history(STEPS[-2]))
     return max((each.took_ms for each in entries if each is not None), default=0)
 

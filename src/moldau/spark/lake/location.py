@@ -45,7 +45,8 @@ class Location:
         return "://" not in self.uri
 
     def create(self, name: str) -> Any:
-        """A new file of the table, to be written from start to end: `write`, `tell`, `close`."""
+        """Return a new file of the table, to be written from start to end: `write`, `tell`,
+        `close`."""
         if not self.is_local:
             return _Upload(self, name)
         import pyarrow as pa
@@ -55,7 +56,7 @@ class Location:
         return pa.OSFile(str(path), "wb")
 
     def open(self, name: str) -> Any:
-        """A file of the table, to be read."""
+        """Return a file of the table, to be read."""
         if self.is_local:
             return str(Path(self.uri, name))
         from deltalake.fs import DeltaStorageHandler

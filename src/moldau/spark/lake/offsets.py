@@ -55,7 +55,7 @@ class Offsets:
         return {t: {p: end for p, (_, end) in ps.items()} for t, ps in self.ranges.items()}
 
     def starting_offsets(self) -> str:
-        """The value of the source's option `startingOffsets` to go on after these."""
+        """Return the value of the source's option `startingOffsets` to go on after these."""
         return json.dumps({t: {str(p): e for p, e in ps.items()} for t, ps in self.ends.items()})
 
     def after(self, earlier: Offsets) -> Offsets:
@@ -100,7 +100,8 @@ def _ends(checkpoint: str, batch_id: int) -> dict[str, dict[int, int]]:
 
 
 def ends_of_log(text: str) -> dict[str, dict[int, int]]:
-    """The offsets at which a batch ends, from the text of Spark's log: a line for each source."""
+    """Return the offsets at which a batch ends, from the text of Spark's log: a line for each
+    source."""
     version, _, sources = text.partition("\n")
     if version != "v1":
         raise LakeError(f"the format of this file is {version[:20]!r}, but only 'v1' can be read")
@@ -111,7 +112,7 @@ def ends_of_log(text: str) -> dict[str, dict[int, int]]:
 
 
 def _topics(line: str) -> dict[str, dict[int, int]]:
-    """A source's offset, when it is one of topics: {"topic": {"0": 23}}."""
+    """Return a source's offset, when it is one of topics: {"topic": {"0": 23}}."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):

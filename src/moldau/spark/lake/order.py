@@ -32,7 +32,7 @@ _ROW, _HASH, _OTHER = "__moldau_row", "__moldau_hash", "__moldau_other"
 
 
 def record_order() -> Column:
-    """The column by which DeltaSink knows of which record a row was made.
+    """Return the column by which DeltaSink knows of which record a row was made.
 
     Select it from a stream of `format("moldau")` beside the columns of the table.
     """
@@ -107,7 +107,7 @@ def quoted(name: str) -> str:
 
 
 def _less(names: Sequence[str]) -> str:
-    """Whether these of the source come before those of the target; null comes before all."""
+    """Return whether these of the source come before those of the target; null comes before all."""
     first, *rest = names
     source, target = f"source.{quoted(first)}", f"target.{quoted(first)}"
     less = f"coalesce({source} < {target}, false) OR ({source} IS NULL AND {target} IS NOT NULL)"

@@ -53,7 +53,8 @@ class Fit:
 
 
 def fit(table: str, have: pa.Schema | None, batch: pa.Schema) -> Fit:
-    """How the batch goes into the table, or into a new one where there is none; or SchemaConflict.
+    """Return how the batch goes into the table, or into a new one where there is none; or
+    SchemaConflict.
 
     A column that the batch lacks is null; one that the table lacks is added, as is a new field of a
     struct. A narrower number is widened. Everything else has to be of the same type.
@@ -95,7 +96,7 @@ def fit(table: str, have: pa.Schema | None, batch: pa.Schema) -> Fit:
 
 
 def arrow_schema(table: str, schema: spark.StructType) -> pa.Schema:
-    """The schema of a DataFrame as a table keeps it: everything nullable, times in UTC."""
+    """Return the schema of a DataFrame as a table keeps it: everything nullable, times in UTC."""
     return pa.schema(
         [pa.field(item.name, _arrow_type(table, item.name, item.dataType)) for item in schema]
     )
@@ -129,7 +130,7 @@ def _arrow_type(table: str, column: str, kind: spark.DataType) -> pa.DataType:
 
 
 def _merged(table: str, column: str, have: pa.DataType, given: pa.DataType) -> pa.DataType:
-    """The type in the table that holds both what it has and what is given."""
+    """Return the type in the table that holds both what it has and what is given."""
     if pa.types.is_null(given) or _is_widened(given, have):
         return have
     if pa.types.is_struct(have) and pa.types.is_struct(given):

@@ -146,7 +146,8 @@ class DeltaSink:
         return Written(rows=rows, files=len(files), bytes=size)
 
     def _is_done(self, table: DeltaTable, entry: Entry) -> bool:
-        """Whether the batch is in the table; OffsetConflict if other batches hold its records."""
+        """Return whether the batch is in the table; OffsetConflict if other batches hold its
+        records."""
         if entry.is_in(table):
             return True
         # A query that replaces rows may start again from the beginning; one that adds rows may not.
@@ -186,7 +187,8 @@ class DeltaSink:
         return [msgspec.json.decode(row["written"], type=FileWritten) for row in rows]
 
     def _commit(self, files: Sequence[FileWritten], fitted: Fit, entry: Entry) -> DeltaTable | None:
-        """The table with the batch, or None if it had it. Checks and commits on the same handle.
+        """Return the table with the batch, or None if it had it. Checks and commits on the same
+        handle.
 
         A commit succeeds only as the very next version after the one that was checked.
         """

@@ -21,7 +21,8 @@ LAST_CHARACTER = "\U0010ffff"
 
 
 def file_stats(metadata: Any, schema: pa.Schema, skip_bounds: Collection[str]) -> dict[str, Any]:
-    """The stats of a Parquet file from its footer; no bounds of the columns in `skip_bounds`."""
+    """Return the stats of a Parquet file from its footer; no bounds of the columns in
+    `skip_bounds`."""
     kinds = dict(_leaves(schema))
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
@@ -72,7 +73,8 @@ def unordered_columns(batch: pa.RecordBatch) -> set[str]:
 
 
 def _leaves(schema: Any, prefix: str = "") -> list[tuple[str, pa.DataType]]:
-    """Every value that is not in a list or map, by its path; names with a dot are left out."""
+    """Return every value that is not in a list or map, by its path; names with a dot
+    are left out."""
     leaves: list[tuple[str, pa.DataType]] = []
     for field in schema:
         if "." in field.name:

@@ -93,7 +93,7 @@ class Upkeep:
 
 
 def most_small_files(table: DeltaTable, small_bytes: int) -> int:
-    """How many files smaller than that the folder has which has most of them."""
+    """Return how many files smaller than that the folder has which has most of them."""
     actions: Any = pa.table(table.get_add_actions(flatten=True))
     names = [name for name in actions.column_names if name.startswith("partition.")]
     sizes = actions.column("size_bytes").to_pylist()

@@ -195,7 +195,7 @@ class Pipeline:
         return Plan(self.file, own, self._schemas)
 
     def _schemas(self) -> SchemaStore:
-        """The schema store, connected to for as long as a plan is made."""
+        """Return the schema store, connected to for as long as a plan is made."""
         if self._store is None:
             from moldau.spark.formats.avro_values import quiet_store
 

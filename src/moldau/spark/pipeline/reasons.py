@@ -31,7 +31,7 @@ class SqlPlace:
 
 
 def in_words(problem: BaseException) -> str:
-    """One message. What Spark wraps around an error of our own is taken off."""
+    """Return one message, without what Spark wraps around our own errors."""
     text = str(problem)
     if "Traceback (most recent call last)" in text:
         own = _of_traceback(text)
@@ -41,7 +41,7 @@ def in_words(problem: BaseException) -> str:
 
 
 def sql_place(problem: BaseException) -> SqlPlace | None:
-    """Where in the SQL of a table the error is, if Spark says so."""
+    """Return where in the SQL of a table the error is, if Spark says so."""
     text = str(problem)
     marked = _SQL.search(text)
     if marked is not None:

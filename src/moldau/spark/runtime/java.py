@@ -55,7 +55,7 @@ def _bundled_home() -> Path:
 
 
 def launcher_home(java: Path) -> Path:
-    """A folder to be JAVA_HOME, whose bin/java starts `java` without what it lacks."""
+    """Return a folder to be JAVA_HOME, whose bin/java starts `java` without what it lacks."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     name = "java-" + re.sub(r"\W+", "-", str(java)).strip("-")
     try:

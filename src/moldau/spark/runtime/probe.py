@@ -58,7 +58,7 @@ def fingerprint_of(folders: Iterable[str]) -> str:
 
 
 def files_of(folder: str) -> list[str]:
-    """The files of a package, without what Python and numba keep beside them."""
+    """Return the files of a package, without what Python and numba keep beside them."""
     return sorted(
         os.path.join(parent, name)
         for parent, _, names in os.walk(folder)

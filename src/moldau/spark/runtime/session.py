@@ -33,7 +33,7 @@ def session(
     master: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session with `format("moldau")`, made or found; `config` goes over all defaults.
+    """Return a session with `format("moldau")`, made or found; `config` goes over all defaults.
 
     Without a `master` it is all the cores of this machine, or what spark-submit was told.
     PYSPARK_PYTHON and JAVA_HOME are set in this process where they are not right. On a cluster this

@@ -60,7 +60,7 @@ def ship(spark: SparkSession) -> None:
 
 
 def build_archive(path: Path) -> Path:
-    """This package as one file that Python can import from."""
+    """Return this package as one file that Python can import from."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for folder in _folders():
             for file in map(Path, probe.files_of(str(folder))):
@@ -131,7 +131,7 @@ def _require_packages(answers: list[probe.Answer]) -> None:
 
 
 def _reason(problem: Exception) -> str:
-    """The line of a failed job that says why."""
+    """Return the line of a failed job that says why."""
     lines = [line.strip() for line in str(problem).splitlines()]
     telling = [line for line in lines if "Caused by" in line or "Cannot run program" in line]
     telling += [line for line in lines if "Error" in line or "Exception" in line]

@@ -143,7 +143,8 @@ def _producer_settings(options: Options) -> dict[str, str | bool]:
 
 
 def meant(refusal: str) -> str:
-    """A hint at the setting that was meant by the one that librdkafka says it does not know."""
+    """Return a hint at the setting that was meant by the one that librdkafka says it
+    does not know."""
     found = re.search(r'No such configuration property: "([^"]+)"', refusal)
     if found is None:
         return ""
@@ -169,5 +170,5 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Whether two types are alike but for what may be null."""
+    """Return whether two types are alike but for what may be null."""
     return one.simpleString() == other.simpleString()

@@ -64,7 +64,7 @@ def resolve(
     *,
     at_end: set[TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
-    """The offset of the bound in every partition.
+    """Return the offset of the bound in every partition.
 
     `at_end` gets the partitions where it is the end of the log, which is another one later on.
     """

@@ -84,12 +84,13 @@ def in_alphabet(char: str) -> frozenset[str]:
 
 
 def either_case(found: frozenset[str]) -> frozenset[str]:
-    """The set without regard to case."""
+    """Return the set without regard to case."""
     return found | {char.swapcase() for char in found if char in LETTERS}
 
 
 def property_named(name: str, ignores_case: bool) -> frozenset[str] | None:
-    """The characters that have a property, as in `\\p{name}`; None if it is not known here."""
+    """Return the characters that have a property, as in `\\p{name}`; None if it is not
+    known here."""
     found = _property(name)
     return LETTERS if ignores_case and found in _CASES else found
 

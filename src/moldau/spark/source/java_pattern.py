@@ -42,7 +42,7 @@ class PatternError(ValueError):
 
 @cache
 def java_pattern(text: str) -> re.Pattern[str]:
-    """The pattern to `search` topics' names with, as Java's `find` does."""
+    """Return the pattern to `search` topics' names with, as Java's `find` does."""
     try:
         return re.compile(_Parser(text).parse(), re.ASCII)
     except (re.error, OverflowError, RecursionError) as problem:
@@ -257,7 +257,7 @@ class _Parser:
             self._refuse("no number of a character", start)
 
     def _class(self) -> frozenset[str]:
-        """A class in brackets; the opening one is read."""
+        """Return a class in brackets; the opening one is read."""
         start = self._at - 1
         is_negated = self._take("^")
         found = self._union(start)
@@ -284,7 +284,7 @@ class _Parser:
                 found |= self._member(token)
 
     def _member(self, token: _Token) -> frozenset[str]:
-        """One character of a class, a range of them, or a set like \\d."""
+        """Return one character of a class, a range of them, or a set like \\d."""
         start = self._at - 1
         first = self._member_start(token, start)
         if not isinstance(first, str):

@@ -193,7 +193,7 @@ class SourceOptions:
 
 
 def columns_of(options: Options) -> tuple[str, ...]:
-    """The columns to read: those named in `columns`, else all that Spark's source has."""
+    """Return the columns to read: those named in `columns`, else all that Spark's source has."""
     default = ALL if options.flag("includeHeaders", False) else WITHOUT_HEADERS
     if "columns" not in options:
         return default

@@ -50,7 +50,7 @@ def _batch_size(start: memoryview) -> int:
 
 
 def _room(batch_size: int, target_bytes: int) -> int:
-    """How much to take, before a batch of that size.
+    """Return how much to take, before a batch of that size.
 
     What is left of a batch after the end of a piece is copied to the next one. So that this is
     little, a large batch is a piece of its own, with just enough to know how large the next one is.

@@ -22,7 +22,7 @@ OLD_IDS = "@ids"
 
 
 def is_topic(name: str) -> bool:
-    """Whether a name in the JSON of a progress is one of a topic."""
+    """Return whether a name in the JSON of a progress is one of a topic."""
     return not name.startswith("@")
 
 
@@ -56,7 +56,7 @@ class Progress:
         return content | {f"{ID}{self.ids[topic]} {topic}": {} for topic in topics}
 
     def is_recreated(self, topic: str, now: Progress) -> bool:
-        """Whether the topic is another one `now`; False where an id is not known."""
+        """Return whether the topic is another one `now`; False where an id is not known."""
         was, current = self.ids.get(topic), now.ids.get(topic)
         return None not in (was, current) and was != current
 

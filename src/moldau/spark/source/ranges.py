@@ -28,7 +28,7 @@ class OffsetRange(InputPartition):
 def split(
     ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """One task per range, unless that makes too few tasks or too large ones.
+    """Return one task per range, unless that makes too few tasks or too large ones.
 
     As in Spark's Kafka source: `max_records` cuts first; then, when there are still fewer than
     `min_partitions`, the larger ranges are cut in proportion to their size, and small ones stay.
@@ -50,7 +50,7 @@ def split(
 
 
 def cut(item: OffsetRange, parts: int) -> list[OffsetRange]:
-    """The range in `parts` of almost equal size; fewer when it has fewer offsets."""
+    """Return the range in `parts` of almost equal size; fewer when it has fewer offsets."""
     parts = min(parts, len(item))
     edges = [item.start + len(item) * number // parts for number in range(parts + 1)]
     return [replace(item, start=start, end=end) for start, end in pairwise(edges)]

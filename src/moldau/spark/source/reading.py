@@ -92,7 +92,7 @@ def _read(
 
 
 def _after_gap(gap: OffsetOutOfRange, wanted: OffsetRange, settings: ReadSettings) -> int:
-    """Where to go on after offsets that are not there; raises if that is what is wanted."""
+    """Return where to go on after offsets that are not there; raises if that is what is wanted."""
     if gap.offset < gap.log_start:
         end = min(gap.log_start, wanted.end)
         why = f"deleted by retention or on request: the log starts at {gap.log_start} now"

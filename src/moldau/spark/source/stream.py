@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return look_up(self._connected, self._options.subscription, may_miss=True)
 
     def _ends(self) -> Progress:
-        """How far everything that is subscribed to, and there, can be read now."""
+        """Return how far everything that is subscribed to, and there, can be read now."""
         latest = Bound("ending", "latest")
         committed = self._read.fetch.read_committed
         for is_last in (False, False, True):
@@ -182,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Progress(ends, _known(subscribed.ids))
 
     def _ends_from(self, begun: Progress) -> Progress:
-        """The same, but for partitions that end before where we are already, or are gone."""
+        """Return the same, but for partitions that end before where we are already, or are gone."""
         tries = attempts(self._read.peer, CATCH_UP_WITHIN_S)
         while True:
             ends = self._ends()
@@ -220,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._target
 
     def _never_there(self, begun: Progress, ends: Progress) -> UnknownTopic | None:
-        """A topic that is named, and neither is there nor was: a misspelt one, as a rule."""
+        """Return a named topic that does not exist and never did: usually a misspelt one."""
         seen = {topic for topic, _ in (*begun.offsets, *ends.offsets)}
         subscription = self._options.subscription
         for topic in (*subscription.topics, *(topic for topic, _ in subscription.assigned)):
@@ -237,7 +237,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _starts(
         self, begun: Progress, ended: Progress, report: bool = False
     ) -> dict[TopicPartition, int]:
-        """Where a batch begins: where the last one ended, and new partitions at their start."""
+        """Return where a batch begins: where the last one ended, and new partitions at
+        their start."""
         starts: dict[TopicPartition, int] = {}
         fresh: list[TopicPartition] = []
         recreated: list[str] = []
@@ -267,7 +268,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return starts
 
     def _earliest(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where those of them begin that are there."""
+        """Return where those of them begin that are there."""
         while partitions:
             try:
                 listed = self._connected.list_offsets(dict.fromkeys(partitions, EARLIEST))
@@ -282,7 +283,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_too_early(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> bool:
-        """Whether `minOffsetsPerTrigger` says to wait; never longer than `maxTriggerDelay`."""
+        """Return whether `minOffsetsPerTrigger` says to wait, at most `maxTriggerDelay`."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False

@@ -29,5 +29,5 @@ class FetchCodec:
 
 @cache
 def fetch_codec(version: int) -> FetchCodec:
-    """The codec of a version."""
+    """Return the codec of a version."""
     return FetchCodec(version)

@@ -73,14 +73,15 @@ class FetchRequestCodec:
         self._has_all = all(self._present)
 
     def decode(self, frame: memoryview, position: int) -> FetchRequest:
-        """The request whose body starts at `position`; MalformedRequest if it is not one."""
+        """Return the request whose body starts at `position`; MalformedRequest if it is not one."""
         try:
             return self._decode(frame, position)
         except (error, IndexError):
             raise MalformedRequest("a Fetch request ends too early") from None
 
     def encode(self, request: FetchRequest) -> bytes:
-        """The body of a request; its topics are named by id or by name, as the version has it."""
+        """Return the body of a request; its topics are named by id or by name, as the version has
+        it."""
         compact, tags = self._flexible, b"\x00" if self._flexible else b""
         head: tuple[int, ...] = request[1:6] if self._has_replica_id else request[2:6]
         if self._has_sessions:
@@ -201,7 +202,7 @@ class FetchRequestCodec:
 
 
 def _replica_in_tags(frame: memoryview, position: int) -> tuple[int, int]:
-    """The id and the epoch of a follower, which v15 moved into tag 1 (KIP-903)."""
+    """Return the id and the epoch of a follower, which v15 moved into tag 1 (KIP-903)."""
     tag_count, position = read_uvarint(frame, position)
     for _ in range(tag_count):
         tag, position = read_uvarint(frame, position)

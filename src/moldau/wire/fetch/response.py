@@ -129,7 +129,7 @@ class FetchResponseCodec:
         endpoints: list[Endpoint] | None = None,
         throttle_ms: int = 0,
     ) -> list[Any]:
-        """The whole response as parts: bytes, and the records objects between them.
+        """Return the whole response as parts: bytes, and the records objects between them.
 
         `endpoints` are the addresses of the leaders that partitions name (KIP-951).
         """
@@ -167,7 +167,7 @@ class FetchResponseCodec:
         return parts
 
     def decode(self, body: memoryview) -> FetchAnswer:
-        """The response in `body`; MalformedRequest where it is none."""
+        """Return the response in `body`; MalformedRequest where it is none."""
         try:
             return self._decode(body)
         except (error, IndexError):
@@ -275,7 +275,7 @@ class FetchResponseCodec:
     def _decode_partition(
         self, body: memoryview, position: int
     ) -> tuple[FetchedPartition, int, int]:
-        """A partition without its records, their size, and where they begin."""
+        """Return a partition without its records, their size, and where they begin."""
         compact = self._flexible
         partition = FetchedPartition(*self._result.unpack_from(body, position))
         position += self._result.size

@@ -25,5 +25,5 @@ class SessionError(Exception):
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of a session's request after the one with this epoch."""
+    """Return the epoch of a session's request after the one with this epoch."""
     return epoch + 1 if epoch < _LAST_EPOCH else 1

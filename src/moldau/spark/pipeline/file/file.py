@@ -57,7 +57,7 @@ class PipelineFile:
         return Problem(message, str(self.path), self.places.line(path), part_of(path))
 
     def resolve(self, path: str) -> str:
-        """A path of the file, which is relative to the pipeline's folder; a URL stays."""
+        """Return a path of the file, which is relative to the pipeline's folder; a URL stays."""
         return path if "://" in path else str(self.folder / path)
 
 
@@ -291,7 +291,7 @@ def _known(kind: type, inner: tuple[str, ...], path: tuple[str, ...]) -> list[st
 
 
 def _mode_problem(sink: AnySink) -> str:
-    """Why a sink of this kind cannot have its mode; nothing if it can."""
+    """Return why a sink of this kind cannot have its mode; nothing if it can."""
     mode = sink.mode
     if isinstance(sink, DeltaSinkSettings):
         if mode == "update":

@@ -36,7 +36,7 @@ class Places:
         self._scan()
 
     def line(self, path: Sequence[str]) -> int:
-        """Where this key or table stands, or else the nearest thing around it."""
+        """Return where this key or table stands, or else the nearest thing around it."""
         for length in range(len(path), 0, -1):
             found = self._lines.get(tuple(path[:length]))
             if found is not None:
@@ -44,7 +44,7 @@ class Places:
         return 1
 
     def line_in(self, path: Sequence[str], position: int) -> int:
-        """The line of a character of a string value, counted from 0 in the value."""
+        """Return the line of a character of a string value, counted from 0 in the value."""
         start = self._value_starts.get(tuple(path))
         if start is None:
             return self.line(path)
@@ -87,7 +87,7 @@ class Places:
             self._lines.setdefault(path[:length], line)
 
     def _end_of_value(self, start: int) -> int:
-        """Where the line ends on which the value ends."""
+        """Return where the line ends on which the value ends."""
         depth, position = 0, start
         while position < len(self._text):
             found = _TOKEN.match(self._text, position)

@@ -27,7 +27,7 @@ _STATEFUL = frozenset(
 
 
 def sources_of(frame: DataFrame) -> list[str]:
-    """The names of the sources that a frame reads, in no order, each once."""
+    """Return the names of the sources that a frame reads, in no order, each once."""
     found: dict[str, None] = {}
     for node in _nodes(_analysed(frame)):
         name = source_of(node)
@@ -37,7 +37,8 @@ def sources_of(frame: DataFrame) -> list[str]:
 
 
 def source_of(node: Any) -> str | None:
-    """The name of the source that a plan's node reads, of a stream or a batch; None of others."""
+    """Return the name of the source that a plan's node reads, of a stream or a batch; None of
+    others."""
     kind = node.getClass().getSimpleName()
     if kind not in ("StreamingRelationV2", "DataSourceV2Relation"):
         return None
@@ -47,7 +48,8 @@ def source_of(node: Any) -> str | None:
 
 
 def is_stateful(frame: DataFrame) -> bool:
-    """Whether rows depend on more than one record: such a query has state in its checkpoint."""
+    """Return whether rows depend on more than one record: such a query has state in
+    its checkpoint."""
     for node in _nodes(_analysed(frame)):
         name = node.getClass().getSimpleName()
         if name in _STATEFUL and node.isStreaming():
@@ -65,7 +67,7 @@ def aggregates(frame: DataFrame) -> bool:
 
 
 def mode_problem(frame: DataFrame, output_mode: str) -> Exception | None:
-    """Why Spark would not run this query in this output mode; None if it would."""
+    """Return why Spark would not run this query in this output mode; None if it would."""
     from pyspark.errors import PySparkException
 
     jvm: Any = frame.sparkSession.sparkContext._jvm

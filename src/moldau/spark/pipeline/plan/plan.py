@@ -91,7 +91,7 @@ class Plan:
     def bounded_frame(
         self, sink: PlannedSink, writer: Writer, from_ms: int | None, until_ms: int | None
     ) -> tuple[DataFrame, dict[str, Observation]]:
-        """The same as a batch: all windows are there, and nothing is late.
+        """Return the same as a batch: all windows are there, and nothing is late.
 
         Also what counts the records of each source that the sink reads and that has a format.
         """
@@ -159,7 +159,8 @@ class Plan:
 
 
 def _order(sink: AnySink, frame: DataFrame) -> tuple[bool, str]:
-    """Whether a sink takes the order of records, or why it has no order though it needs one."""
+    """Return whether a sink takes the order of records, or why it has no order though
+    it needs one."""
     if not isinstance(sink, DeltaSinkSettings) or not sink.keys:
         return False, ""
     if has_record_order(frame):

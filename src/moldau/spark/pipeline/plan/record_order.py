@@ -27,13 +27,13 @@ _WINDOW_MARKS = ("spark.timeWindow", "spark.sessionWindow")
 
 
 def has_record_order(frame: DataFrame) -> bool:
-    """Whether each row is made of one record, so that `with_record_order` works."""
+    """Return whether each row is made of one record, so that `with_record_order` works."""
     *_, last = _path(frame)
     return source_of(last) is not None
 
 
 def has_batch_order(frame: DataFrame, keys: Sequence[str]) -> bool:
-    """Whether rows are totals, and so those of a later batch are newer.
+    """Return whether rows are totals, and so those of a later batch are newer.
 
     Not if the windows of a group share its keys: a batch may have several of them. Other columns of
     `GROUP BY` may follow from the keys; if they do not, the batch that shows it is refused.
@@ -52,7 +52,8 @@ def has_batch_order(frame: DataFrame, keys: Sequence[str]) -> bool:
 
 
 def with_record_order(frame: DataFrame) -> DataFrame:
-    """The frame with RECORD_ORDER besides, which its source has to have under what it shows."""
+    """Return the frame with RECORD_ORDER besides, which its source has to have under
+    what it shows."""
     from pyspark.sql import DataFrame as Frame
 
     jvm: Any = frame.sparkSession.sparkContext._jvm
@@ -70,7 +71,7 @@ def with_record_order(frame: DataFrame) -> DataFrame:
 
 
 def _path(frame: DataFrame) -> list[Any]:
-    """The operators that a row has passed, from the last down to the first that made it."""
+    """Return the operators that a row has passed, from the last down to the first that made it."""
     jvm: Any = frame.sparkSession.sparkContext._jvm
     node = _inline_ctes(jvm).apply(frame._jdf.queryExecution().analyzed())
     path = [node]
@@ -94,7 +95,7 @@ def _inline_ctes(jvm: Any) -> Any:
 
 
 def _carrying(node: Any, below: Any, carried: Any, jvm: Any) -> Any:
-    """The operator over a child that has the order now."""
+    """Return the operator over a child that has the order now."""
     if _name(node) in _NAMING:
         return carried
     if _name(node) == "Project":
@@ -105,7 +106,7 @@ def _carrying(node: Any, below: Any, carried: Any, jvm: Any) -> Any:
 
 
 def _order_of(node: Any) -> Any:
-    """The column among the output of an operator, if it is there."""
+    """Return the column among the output of an operator, if it is there."""
     return next((each for each in _items(node.output()) if each.name() == RECORD_ORDER), None)
 
 

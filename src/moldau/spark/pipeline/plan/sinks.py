@@ -97,7 +97,7 @@ class Writer:
         return "console"
 
     def prepare(self, frame: DataFrame, *, register: bool = True) -> DataFrame:
-        """The frame as the sink takes it; PipelineError says what it cannot take.
+        """Return the frame as the sink takes it; PipelineError says what it cannot take.
 
         With `register` the schema of Avro values is in the store after this.
         """
@@ -113,7 +113,8 @@ class Writer:
         return frame
 
     def table_problem(self, schema: StructType) -> Problem | None:
-        """Why rows of this schema cannot go into the Delta table that is there; None if they can.
+        """Return why rows of this schema cannot go into the Delta table that is there; None if they
+        can.
 
         Asks what `DeltaSink.write` asks of every batch.
         """
@@ -139,7 +140,7 @@ class Writer:
         start: Offsets | None = None,
         is_last: bool = False,
     ) -> StreamingQuery:
-        """The running query. `start` is where it began, where that is known and not its own.
+        """Return the running query. `start` is where it began, where that is known and not its own.
 
         `is_last` is for the windows that are open at the end of a bounded run.
         """
@@ -254,7 +255,7 @@ class Writer:
             raise self._error(str(problem), "format") from None
 
     def _avro(self, frame: DataFrame, sink: TopicSink, register: bool) -> tuple[str, bytes, str]:
-        """The schema for what is written, its header and the topic."""
+        """Return the schema for what is written, its header and the topic."""
         from moldau.client.errors import ClientError
         from moldau.schemas import pack_header
 

@@ -61,7 +61,7 @@ class Sources:
         self.observations: dict[str, Observation] = {}
 
     def frame(self, name: str, reading: Reading) -> DataFrame:
-        """The source's columns; PipelineError says what is wrong with its settings."""
+        """Return the source's columns; PipelineError says what is wrong with its settings."""
         found = self._frames.get((name, reading))
         if found is None:
             found = self._frames[name, reading] = self._build(name, reading)
@@ -252,7 +252,7 @@ class Sources:
         return reading
 
     def _versions(self, name: str, subjects: tuple[str, ...]) -> dict[str, list[RegisteredSchema]]:
-        """The versions of the source's subjects as they are now."""
+        """Return the versions of the source's subjects as they are now."""
         pattern = self._file.settings.sources[name].pattern
         store = self._store()
         if not subjects and pattern:
@@ -261,7 +261,7 @@ class Sources:
         return {subject: store.versions(subject) for subject in subjects}
 
     def _schema_text(self, name: str) -> tuple[str, str]:
-        """The schema as the file has it or points to it, and by which setting."""
+        """Return the schema as the file has it or points to it, and by which setting."""
         source = self._file.settings.sources[name]
         if source.schema_file is None:
             return source.schema or "", "schema"
@@ -278,7 +278,7 @@ class Sources:
 
 
 def observation(source: str) -> str:
-    """The name under which Spark counts the records of a source."""
+    """Return the name under which Spark counts the records of a source."""
     return f"source {source}"
 
 

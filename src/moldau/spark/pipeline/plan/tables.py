@@ -24,7 +24,7 @@ class Tables:
         self._spark = spark
 
     def build(self, sources: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """All tables over these sources; PipelineError has every problem, with its line."""
+        """Return all tables over these sources; PipelineError has every problem, with its line."""
         from pyspark.errors import PySparkException
 
         for name, frame in sources.items():
@@ -80,7 +80,8 @@ class Tables:
 
 
 def place_of_failure(file: PipelineFile, problem: BaseException) -> tuple[int, str] | None:
-    """The line and part where a running query failed in the SQL of a table, if that is known."""
+    """Return the line and part where a running query failed in the SQL of a table, if that is
+    known."""
     place = sql_place(problem)
     if place is None or not place.fragment:
         return None
@@ -93,7 +94,7 @@ def place_of_failure(file: PipelineFile, problem: BaseException) -> tuple[int, s
 
 
 def _follows(problem: Problem, failed: set[str]) -> bool:
-    """Whether this is only about a table that could not be made itself."""
+    """Return whether this is only about a table that could not be made itself."""
     return any(f"table {name} stands below" in problem.message for name in failed) or any(
         f"no source or table {name!r}" in problem.message for name in failed
     )

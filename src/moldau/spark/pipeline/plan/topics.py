@@ -41,7 +41,8 @@ def topic_problems(file: PipelineFile) -> tuple[list[Problem], list[str] | None]
 
 
 def matching(file: PipelineFile, pattern: str, topics: Iterable[str]) -> list[str]:
-    """The topics that a source with this pattern reads: never those that the pipeline writes."""
+    """Return the topics that a source with this pattern reads: never those that the pipeline
+    writes."""
     own = written_topics(file)
     try:
         search = java_pattern(pattern).search
@@ -52,7 +53,8 @@ def matching(file: PipelineFile, pattern: str, topics: Iterable[str]) -> list[st
 
 
 def dead_letter_topic(file: PipelineFile, name: str) -> str | None:
-    """The topic for the bad records of a source; None if there are none, or they are fatal."""
+    """Return the topic for the bad records of a source; None if there are none, or
+    they are fatal."""
     source = file.settings.sources[name]
     if source.format == "raw" or source.dead_letters is False:
         return None
@@ -62,7 +64,7 @@ def dead_letter_topic(file: PipelineFile, name: str) -> str | None:
 
 
 def written_topics(file: PipelineFile) -> dict[str, int | None]:
-    """The topics that a pipeline writes, and with how many partitions they are to be made."""
+    """Return the topics that a pipeline writes, and the partitions to create them with."""
     found: dict[str, int | None] = {}
     for sink in file.settings.sinks.values():
         if isinstance(sink, TopicSink):
@@ -97,7 +99,7 @@ def require_topics(file: PipelineFile, more: str | None = None) -> None:
 
 
 def partitions_of(file: PipelineFile, source: str) -> dict[str, dict[int, int]]:
-    """All partitions of a source's topics, each with the mark for its start."""
+    """Return all partitions of a source's topics, each with the mark for its start."""
     settings = file.settings.sources[source]
     try:
         with Cluster(parse_bootstrap(file.settings.bootstrap)) as cluster:

@@ -96,7 +96,7 @@ class Checkpoint:
             self._lock = None
 
     def has_progress(self, sink: str) -> bool:
-        """Whether the sink's query has planned a batch; True where only Spark can tell."""
+        """Return whether the sink's query has planned a batch; True where only Spark can tell."""
         if not self.is_local:
             return True
         return self.last_batch(sink) is not None
@@ -108,7 +108,7 @@ class Checkpoint:
         return _last(Path(self.of_sink(sink), "commits"))
 
     def start_of(self, sink: str) -> Offsets | None:
-        """Where the query began, if it was told so by a table."""
+        """Return where the query began, if it was told so by a table."""
         from moldau.spark.lake import Offsets
 
         try:
@@ -143,7 +143,7 @@ class Checkpoint:
         self._lock.flush()
 
     def _compare(self, sources: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """The sources of all sinks, also of those that the pipeline had before."""
+        """Return the sources of all sinks, also of those that the pipeline had before."""
         path = Path(self.location, IDENTITY)
         known: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError):

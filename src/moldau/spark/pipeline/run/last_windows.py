@@ -23,7 +23,7 @@ DONE = "done"
 
 
 def prepare_copy(checkpoint: Checkpoint, sink: str) -> Path | None:
-    """A checkpoint whose next batch closes all windows; None if that was done before."""
+    """Return a checkpoint whose next batch closes all windows; None if that was done before."""
     last = checkpoint.last_committed(sink)
     if last is None:
         return None

@@ -23,7 +23,7 @@ KILLED = "it was killed, or ran out of memory"
 
 
 def lost_process(query: StreamingQuery, failure: BaseException | None = None) -> str | None:
-    """Which process was lost, if that is why the query has failed.
+    """Return which process was lost, if that is why the query has failed.
 
     `failure` is what the writing of its batch raised, if anything.
     """

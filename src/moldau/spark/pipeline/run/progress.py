@@ -68,7 +68,8 @@ class SinkProgress:
 
 
 def _waits(operator: Mapping[str, Any]) -> bool:
-    """Whether rows of this operator's state are still to be written; others only remember keys."""
+    """Return whether rows of this operator's state are still to be written; others only remember
+    keys."""
     return not str(operator.get("operatorName", "")).startswith(("dedupe", "globalLimit"))
 
 

@@ -35,7 +35,7 @@ def replay_sinks(
     append: bool,
     on_sink: Callable[[SinkProgress], None] | None,
 ) -> dict[str, SinkProgress]:
-    """Each sink in turn; PipelineError before any is written if one must not be."""
+    """Write each sink in turn; PipelineError before any is written if one must not be."""
     chosen = _chosen(plan, sinks, into)
     writers = {name: _writer(file, sink, from_, until, into) for name, sink in chosen.items()}
     for writer in writers.values():

@@ -146,7 +146,8 @@ class Running:
         return reports
 
     def _is_restarted(self, name: str) -> bool:
-        """Whether the query of a sink had to be started again; raises what it has failed with."""
+        """Return whether the query of a sink had to be started again; raises what it has failed
+        with."""
         query, outcome = self.queries[name], self.plan.sinks[name].writer.outcome
         problem = query.exception()
         if problem is None:

@@ -54,7 +54,7 @@ def start_problems(file: PipelineFile, plan: Plan, checkpoint: Checkpoint) -> li
 
 
 def start_queries(file: PipelineFile, plan: Plan, checkpoint: Checkpoint, once: bool) -> Running:
-    """A query for each sink; all of them run, or none."""
+    """Start a query for each sink; all of them run, or none."""
     problems = plan.table_problems()
     if problems:
         raise PipelineError(*problems)
@@ -156,7 +156,7 @@ def _is_up(query: StreamingQuery) -> bool:
 
 
 def _offsets_of_table(file: PipelineFile, sink: PlannedSink) -> Offsets | None:
-    """Where a Delta table says to go on when the checkpoint is lost."""
+    """Return where a Delta table says to go on when the checkpoint is lost."""
     settings = sink.writer.settings
     if not isinstance(settings, DeltaSinkSettings):
         return None
@@ -188,7 +188,8 @@ def _offsets_of_table(file: PipelineFile, sink: PlannedSink) -> Offsets | None:
 def _starting_offsets(
     file: PipelineFile, sink: PlannedSink, known: Offsets
 ) -> tuple[dict[str, str], Offsets]:
-    """The option of each source to go on after these, and the same with partitions new since."""
+    """Return the option of each source to go on after these, and the same with partitions new
+    since."""
     from moldau.spark.lake import Offsets
 
     starts: dict[str, str] = {}
