@@ -381,6 +381,32 @@ def test_a_transport_that_is_full_when_a_thread_has_read_is_waited_for(
     on_transport(work)
 
 
+def test_a_transport_that_is_full_after_a_cold_slice_has_the_next_one_read_by_a_thread(
+    on_transport: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = opened(tmp_path)
+    size = transport_output._PIECE
+    read: list[Slice] = []
+    monkeypatch.setattr(output, "warm", read.append)
+    monkeypatch.setattr(output, "is_warm", lambda *place: False)
+
+    async def work(wire: Wire) -> None:
+        wire.transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDBUF, size // 4
+        )
+        pieces = [Slice(file, 0, size), Slice(file, 1, size), Slice(file, 2, size)]
+        for piece in pieces:
+            wire.output.put(piece)
+        wire.output.flush()
+        expected = b"".join(CONTENT[place : place + size] for _, place, _ in pieces)
+        # The transport has all of the first slice, and waits for its peer to take it.
+        await wire.until(wire.transport.get_write_buffer_size)
+        assert await wire.receive(len(expected)) == expected
+        assert read == pieces
+
+    on_transport(work)
+
+
 def test_a_transport_that_has_something_to_send_already_is_waited_for(on_transport: Run) -> None:
     """As under TLS, whose handshake may not have left yet."""
 

@@ -101,7 +101,7 @@ class Output(ABC):
 
     @abstractmethod
     def _send_slice(self, piece: Slice) -> bool:
-        """Send the slice at the front and take it off; False if it has to wait.
+        """Send the slice at the front and `_take_off_slice`; False if the output has to wait.
 
         What was not sent is at the front again. OSError if the file is too short.
         """
@@ -128,8 +128,13 @@ class Output(ABC):
                 return False
             if not self._send_slice(head):
                 return False
-            self._trusted = False
         return True
+
+    def _take_off_slice(self) -> None:
+        """Take off the slice at the front, of which everything was sent."""
+        self._queue.popleft()
+        # The next one may be cold.
+        self._trusted = False
 
     def _warmed(self, reading: asyncio.Future[None]) -> None:
         if self._closed:

@@ -85,7 +85,7 @@ class SocketOutput(Output):
             position += sent
             size -= sent
             left -= sent
-        self._queue.popleft()
+        self._take_off_slice()
         return True
 
     def _wait_for_room(self) -> None:

@@ -79,7 +79,7 @@ class TransportOutput(Output):
         if size:
             self._queue[0] = Slice(file, position, size)
         else:
-            self._queue.popleft()
+            self._take_off_slice()
         if self._paused:
             self._awaits_room = True
             return False
