@@ -1,5 +1,5 @@
 """What clients at the door cost everybody else: half-sent requests, clients that never read, large
-compressed batches, thousands of partitions.
+batches, compressed or not, thousands of partitions.
 
 Each is done to a broker of its own while a producer sends small requests at a steady rate. Its
 answer times are the figures, and the longest stall that the broker reports of itself.
@@ -44,6 +44,7 @@ def measure_door(bench: Workbench) -> Iterator[Row]:
     yield _besieged(bench, f"{amounts.door_readers} clients that never read", _never_read, _widen)
     size = _mb(amounts.door_batch_bytes)
     yield _besieged(bench, f"batches of {size}, decompressed in a compacted topic", _expanding)
+    yield _besieged(bench, f"Produce requests of {size}", _large)
     count = amounts.door_records
     yield _besieged(bench, f"a batch of {count:,} tiny records in a compacted topic", _tiny)
     yield _besieged(bench, f"creating and deleting {scale.partitions:,} partitions", _partitions)
@@ -154,15 +155,23 @@ def _expanding(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
     return [_produced(bench, broker, bytes(batch), bench.scale.repeats * 2)]
 
 
+def _large(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
+    value = bytes(amounts_of(bench.scale).door_batch_bytes)
+    batch = build_batch([Record(0, _now_ms(), None, value)])
+    return [_produced(bench, broker, bytes(batch), bench.scale.repeats * 2, policy="delete")]
+
+
 def _tiny(bench: Workbench, broker: BrokerUnderTest) -> list[Figure]:
     stamp = _now_ms()
     records = (Record(n, stamp, b"k", b"") for n in range(amounts_of(bench.scale).door_records))
     return [_produced(bench, broker, bytes(build_batch(records, Codec.ZSTD)), 1)]
 
 
-def _produced(bench: Workbench, broker: BrokerUnderTest, batch: bytes, times: int) -> Figure:
+def _produced(
+    bench: Workbench, broker: BrokerUnderTest, batch: bytes, times: int, policy: str = "compact"
+) -> Figure:
     topic = bench.new_topic()
-    configs = {"cleanup.policy": "compact", "max.message.bytes": "100000000"}
+    configs = {"cleanup.policy": policy, "max.message.bytes": "100000000"}
     broker.create_topic(topic, configs=configs)
     request = produce_batch_request(topic, batch)
     took = []
