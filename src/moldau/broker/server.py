@@ -173,6 +173,7 @@ class Broker:
         await self._settle_the_past()
         self.replicas.take_up_all()
         self.store.subscribe(self.replicas.apply)
+        await self.replicas.caught_up()
         await self._listen()
         await self.membership.register()
         self._upkeep.start()

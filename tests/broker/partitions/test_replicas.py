@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +18,8 @@ from moldau.broker.partitions.replicas import LOGS_AT_A_TIME, LOGS_AT_ONCE
 from moldau.broker.server import Broker as Server
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
+from moldau.log.files.checkpoint import write_offsets
+from moldau.log.store import checkpoints
 from moldau.log.store.store import LogStore
 from moldau.testing import Broker
 from moldau.wire.apis import Api
@@ -104,6 +108,32 @@ def test_a_topic_deleted_and_created_anew_at_once_is_the_new_one(moldau_broker: 
         until(lambda: inside(moldau_broker, holds_exactly_the_new), "the old ones to go")
         for index in (0, MANY - 1):
             assert client.produce("t", make_batch(b"x"), partition=index).base_offset == 0
+
+
+def test_a_name_that_the_checkpoint_knows_is_forgotten_by_a_thread(
+    moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for all partitions, and not by the loop: it forces files to disk."""
+    written: list[tuple[str, str]] = []
+    write = write_offsets
+
+    def watch(path: str, offsets: dict[Any, int]) -> None:
+        written.append((threading.current_thread().name, os.path.basename(path)))
+        write(path, offsets)
+
+    with Client(moldau_broker) as client:
+        client.create("t", partitions=MANY)
+        assert client.produce("t", make_batch(b"x", b"y")).base_offset == 0
+        inside(moldau_broker, lambda server: server.logs.checkpoint())
+        monkeypatch.setattr(checkpoints, "write_offsets", watch)
+        client.ask(Api.DELETE_TOPICS, topics=[{"name": "t"}])
+        client.create("t", partitions=MANY)
+        assert inside(moldau_broker, holds_exactly_the_new)
+        assert client.produce("t", make_batch(b"z")).base_offset == 0
+        assert client.values("t") == [b"z"]
+    assert written
+    assert "moldau-broker" not in {thread for thread, _ in written}
+    assert [name for _, name in written].count(checkpoints.RECOVERY_POINTS) == 1
 
 
 def holds_exactly_the_new(server: Server) -> bool:

@@ -93,6 +93,8 @@ class Replicas:
         # No index of a topic that is held here is as high.
         self._widths: dict[str, int] = {}
         self._to_open: deque[tuple[str, UUID, int]] = deque()
+        # Those of them whose names the checkpoints still have for deleted logs.
+        self._to_forget: list[tuple[str, UUID, int]] = []
         self._to_delete: dict[TopicPartition, None] = {}
         # The last parsed configs, their defaults, and the resulting settings.
         self._parsed: tuple[Mapping[str, str], LogConfig, LogConfig] | None = None
@@ -165,7 +167,7 @@ class Replicas:
         if self._incomplete and not self._is_retrying:
             self._is_retrying = True
             self._node.spawn(self._retry())
-        if (self._to_open or self._to_delete) and self._is_idle.is_set():
+        if (self._to_open or self._to_delete or self._to_forget) and self._is_idle.is_set():
             self._is_idle.clear()
             self._node.spawn(self._catch_up())
 
@@ -181,14 +183,28 @@ class Replicas:
     async def _catch_up(self) -> None:
         try:
             slices = Slices()
-            while self._to_open or self._to_delete:
+            while self._to_open or self._to_delete or self._to_forget:
                 await slices.rest()
+                if not self._to_open and not self._to_delete:
+                    await self._forget_deleted()
                 for _ in range(min(LOGS_AT_A_TIME, len(self._to_open))):
                     self._open_next()
                 for key in list(self._to_delete)[:LOGS_AT_A_TIME]:
                     self._delete_log(key)
         finally:
             self._is_idle.set()
+
+    async def _forget_deleted(self) -> None:
+        """Has the checkpoints name deleted logs no more, so that there can be new ones."""
+        waiting, self._to_forget = self._to_forget, []
+        try:
+            await asyncio.to_thread(self._node.logs.prepare_checkpoint())
+        except StorageError as error:
+            logger.error("new partitions cannot be served yet: %s", error)
+            self._incomplete.update(name for name, _, _ in waiting)
+        else:
+            self._to_open.extend(waiting)
+        self._open_some()
 
     def _open_next(self) -> None:
         """Open a partition in its current role, if it still belongs here."""
@@ -207,7 +223,9 @@ class Replicas:
             level = logging.DEBUG if self._is_retrying else logging.ERROR
             logger.log(level, "%s-%d is not available yet: %s", name, index, error)
             return
-        if not self._fenced:
+        if partition is None:
+            self._to_forget.append((name, topic_id, index))
+        elif not self._fenced:
             partition.become(state)
             self._role_changed(partition)
 
@@ -292,7 +310,8 @@ class Replicas:
             self._partitions.checks_records = True
             self._partitions.reconsider()
 
-    def _open(self, topic: Topic, index: int) -> Partition:
+    def _open(self, topic: Topic, index: int) -> Partition | None:
+        """None where a deleted log has to be forgotten first."""
         node = self._node
         key = topic.name, index
         if key in self._to_delete:
@@ -308,6 +327,8 @@ class Replicas:
             log = None
         config = self._config_of(topic)
         if log is None:
+            if node.logs.remembers(key):
+                return None
             log = node.logs.create(topic.name, index, topic.id, config)
         log.config = config
         log.on_failure = self.on_failure

@@ -140,7 +140,7 @@ class LogStore:
         folder = f"{self.folder}/{topic}-{partition}"
         if key in self.logs:
             raise StorageError(folder, "the log already exists")
-        if self._checkpoints.names(key):
+        if self.remembers(key):
             # It belongs to a deleted log: after a crash this one would begin, or be missed, where
             # that one ended.
             self.checkpoint()
@@ -158,6 +158,13 @@ class LogStore:
         self.life.note(log, 0)
         self.logs[key] = log
         return log
+
+    def remembers(self, key: TopicPartition) -> bool:
+        """Whether a checkpoint still names a log that has been deleted.
+
+        `create` then writes another first, which blocks.
+        """
+        return key not in self.logs and self._checkpoints.names(key)
 
     def claim(self, topic: str, partition: int, topic_id: uuid.UUID) -> None:
         """Write down again whose a log is that has lost its `partition.metadata`."""
