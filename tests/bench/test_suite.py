@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from bench.measure import ALL
 from moldau.bench.results import Row
 from moldau.bench.scale import TINY
 from moldau.bench.suite import run_suite
+from moldau.testing.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads /proc")
 
@@ -60,7 +59,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_data(number: int, tmp_path:
     words = ["-m", "moldau", "bench", "--only", "latency", "--folder", str(tmp_path)]
     bench = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE)
     try:
-        children = _poll(lambda: _children_of(bench.pid, "moldau.bench.load"))
+        children = until(lambda: _children_of(bench.pid, "moldau.bench.load"))
         bench.send_signal(number)
         assert bench.wait(20) != 0
     finally:
@@ -68,15 +67,6 @@ def test_an_interrupted_run_leaves_no_process_and_no_data(number: int, tmp_path:
         bench.communicate()
     assert not list(tmp_path.iterdir())
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
-
-
-def _poll(question: Callable[[], list[int]], timeout_s: float = 20) -> list[int]:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if answer := question():
-            return answer
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")
 
 
 def _children_of(pid: int, word: str) -> list[int]:

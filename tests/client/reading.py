@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from moldau.client import ConsumedMessage, Consumer
@@ -26,11 +24,3 @@ def take(messages: Any, count: int) -> list[ConsumedMessage]:
             break
     assert len(found) == count, f"{len(found)} of {count} messages came"
     return found
-
-
-def eventually(condition: Callable[[], object], within_s: float = WITHIN_S) -> None:
-    """Fails unless the condition comes true in time."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
@@ -86,15 +85,3 @@ def read_all(client: Client, topic: str, count: int, partition: int = 0) -> list
     """The first `count` messages of a partition."""
     with client.reader(topic, partition=partition) as reader:
         return reader.read(count)
-
-
-def eventually(look: Callable[[], T | None], what: str, within_s: float = WITHIN_S) -> T:
-    """The first result of `look` that is true; fails when the time is over."""
-    deadline = time.monotonic() + within_s
-    while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within_s:g} s: {what}")
-        time.sleep(0.01)

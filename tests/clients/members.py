@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import aiokafka
@@ -19,14 +18,6 @@ from moldau.testing import Broker
 PATIENCE_S = 30.0
 HEARTBEAT_MS = 100
 SESSION_MS = 6_000
-
-
-def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Waits for the condition; fails after a while."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
-        time.sleep(0.01)
 
 
 class Ledger:

@@ -11,7 +11,8 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, To
 from confluent_kafka.admin import AdminClient
 
 from moldau.testing import Broker
-from tests.clients.members import PATIENCE_S, ConfluentMember, Flow, Ledger, topic_of, until
+from moldau.testing.waiting import until
+from tests.clients.members import PATIENCE_S, ConfluentMember, Flow, Ledger, topic_of
 
 
 def admin_of(broker: Broker) -> AdminClient:

@@ -11,6 +11,7 @@ import confluent_kafka
 import pytest
 
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.clients.members import (
     PATIENCE_S,
     AioMember,
@@ -20,7 +21,6 @@ from tests.clients.members import (
     Ledger,
     Member,
     topic_of,
-    until,
 )
 from tests.processes import started
 

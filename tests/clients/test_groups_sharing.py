@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from moldau.testing.waiting import until
 from tests.clients.members import (
     AioMember,
     ConfluentMember,
@@ -13,7 +14,6 @@ from tests.clients.members import (
     Member,
     commit_the_beginning,
     topic_of,
-    until,
 )
 
 

@@ -14,6 +14,7 @@ from confluent_kafka import Message as Polled
 from kafka import KafkaProducer
 
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.clients.client import (
     CODECS,
     WITHIN_S,
@@ -21,7 +22,6 @@ from tests.clients.client import (
     Client,
     Codec,
     Message,
-    eventually,
     read_all,
 )
 from tests.clients.confluent import ConfluentClient, DeliveryFailed, send
@@ -173,7 +173,7 @@ def test_a_producer_that_hangs_up_at_once_leaves_what_it_sent(broker: Broker, to
     client = ConfluentClient(broker.bootstrap)
     for number in range(5):
         client.produce(topic, [Message(b"%d" % number)], acks="0")
-    eventually(lambda: client.watermarks(topic) == (0, 5), "five messages")
+    until(lambda: client.watermarks(topic) == (0, 5), "five messages")
 
 
 def test_a_connection_that_only_opens_disturbs_nobody(

@@ -15,12 +15,12 @@ from confluent_kafka import Message as Polled
 from confluent_kafka.admin import AdminClient
 
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.clients.client import (
     CODECS,
     NOON_MS,
     WITHIN_S,
     Message,
-    eventually,
     read_all,
 )
 from tests.clients.confluent import ConfluentClient, send
@@ -207,7 +207,5 @@ def test_a_topic_deleted_before_a_restart_is_gone_after_it(restartable: Broker) 
     restart(restartable)
     admin = AdminClient({"bootstrap.servers": restartable.bootstrap})
     assert set(admin.list_topics(timeout=WITHIN_S).topics) == {"kept"}
-    eventually(
-        lambda: not list(restartable.data_dir.glob("gone-*")), "the folder of the topic is gone"
-    )
+    until(lambda: not list(restartable.data_dir.glob("gone-*")), "the folder of the topic is gone")
     assert client.produce("gone", [Message(b"new")]) == [0]

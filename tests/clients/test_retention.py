@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from moldau.testing import Broker
-from tests.clients.client import NOON_MS, Message, Received, eventually, read_all
+from moldau.testing.waiting import until
+from tests.clients.client import NOON_MS, Message, Received, read_all
 from tests.clients.confluent import ConfluentClient
 from tests.clients.conftest import CLIENTS
 from tests.clients.segments import segments, stored_bytes
@@ -49,7 +50,7 @@ def test_retention_bytes_deletes_old_segments_under_a_reader(
     def tidied() -> bool:
         return stored_bytes(tidy_broker.data_dir / "t-0") < 150_000
 
-    eventually(tidied, "old segments are gone")
+    until(tidied, "old segments are gone")
     first, end = client.watermarks("t")
     assert end == 1000
     assert 800 < first < 1000
@@ -67,7 +68,7 @@ def test_retention_ms_deletes_what_is_old_and_keeps_what_is_not(tidy_broker: Bro
     for message in old + new:
         client.produce("t", [message])
     alter(tidy_broker, "t", {"retention.ms": str(10 * HOUR_MS)})
-    eventually(lambda: client.watermarks("t") == (9, 18), "the old ones are gone")
+    until(lambda: client.watermarks("t") == (9, 18), "the old ones are gone")
     assert [each.message for each in read_all(client, "t", 9)] == new
     assert [int(file.stem) for file in segments(tidy_broker, "t")] == [9, 12, 15]
 
@@ -76,7 +77,7 @@ def test_offsets_go_on_when_everything_has_expired(tidy_broker: Broker) -> None:
     tidy_broker.create_topic("t", retention_ms=HOUR_MS)
     client = ConfluentClient(tidy_broker.bootstrap)
     client.produce("t", [Message(b"x", timestamp_ms=NOON_MS)] * 10)
-    eventually(lambda: client.watermarks("t") == (10, 10), "all are gone")
+    until(lambda: client.watermarks("t") == (10, 10), "all are gone")
     assert client.produce("t", [Message(b"new", timestamp_ms=now_ms())]) == [10]
     (read,) = read_all(client, "t", 1)
     assert (read.offset, read.message.value) == (10, b"new")
@@ -89,7 +90,7 @@ def test_a_smaller_retention_of_a_live_topic_takes_effect(tidy_broker: Broker) -
         client.produce("t", [Message(b"x" * 3000, timestamp_ms=now_ms())])
     assert client.watermarks("t") == (0, 9)
     alter(tidy_broker, "t", {"retention.bytes": "9000"})
-    eventually(lambda: client.watermarks("t") == (6, 9), "only the last segment is left")
+    until(lambda: client.watermarks("t") == (6, 9), "only the last segment is left")
 
 
 def test_segment_ms_rolls_a_segment_that_is_old(tidy_broker: Broker) -> None:
@@ -98,5 +99,5 @@ def test_segment_ms_rolls_a_segment_that_is_old(tidy_broker: Broker) -> None:
     for offset in range(3):
         client.produce("t", [Message(b"x", timestamp_ms=NOON_MS + offset)])
         newest = tidy_broker.data_dir / "t-0" / f"{offset + 1:020}.log"
-        eventually(newest.exists, f"a segment after offset {offset}")
+        until(newest.exists, f"a segment after offset {offset}")
     assert [each.offset for each in read_all(client, "t", 3)] == [0, 1, 2]

@@ -20,7 +20,6 @@ from moldau.records.record import (
     build_batch,
     build_end_marker,
     read_end_marker,
-    recompress,
     records_of,
 )
 
@@ -44,18 +43,6 @@ def test_records_come_back_as_they_were(records: list[Record], codec: Codec) -> 
     data = build_batch(records, codec)
     check_batch(data)
     assert list(records_of(data)) == records
-
-
-@given(some_records(), st.sampled_from(Codec), st.sampled_from(Codec))
-def test_recompression_changes_nothing_but_the_codec(
-    records: list[Record], before: Codec, after: Codec
-) -> None:
-    data = build_batch(records, before, producer_id=5, producer_epoch=1, base_sequence=3)
-    out = recompress(data, read_header(data), after, None, 1 << 20)
-    header = check_batch(out)
-    assert header.codec == after
-    assert header[6:] == read_header(data)[6:]
-    assert list(records_of(out)) == records
 
 
 def test_records_of_an_append_time_batch_carry_the_time_of_the_append() -> None:

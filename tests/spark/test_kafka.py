@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from moldau.testing.waiting import until
 from tests.spark.topics import Sent, numbered, produce, read_by_librdkafka, varied
 
 BOOTSTRAP = os.environ.get("MOLDAU_TEST_KAFKA_BOOTSTRAP", "")
@@ -63,7 +64,7 @@ class Kafka:
                 return False
             return True
 
-        wait_until(is_created)
+        until(is_created)
         self._topics.add(name)
         return name
 
@@ -81,13 +82,6 @@ def kafka() -> Iterator[Kafka]:
     kafka = Kafka()
     yield kafka
     kafka.clean_up()
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def load(spark: SparkSession, **options: str) -> DataFrame:
@@ -149,7 +143,7 @@ def test_times_are_looked_up_and_compaction_leaves_no_gap_to_report(
         produce(kafka, topic, [(b"last", b"1000", [])])
         return len(read_by_librdkafka(kafka, topic)) < 150
 
-    wait_until(is_compacted)
+    until(is_compacted)
     expected = read_by_librdkafka(kafka, topic)
     kept = rows_of(load(spark, subscribe=topic))
     assert {row["key"] for row in kept} == {row["key"] for row in expected}

@@ -243,19 +243,6 @@ def assemble(header: BatchHeader, section: Bytes) -> bytearray:
     return out
 
 
-def recompress(
-    buffer: Bytes, header: BatchHeader, codec: Codec, level: int | None, max_decompressed: int
-) -> bytearray:
-    """Return the same batch under another codec, its records checked on the way."""
-    body = payload_of(buffer, 0, header, max_decompressed)
-    plain = header._replace(attributes=header.attributes & ~0x07)
-    for _ in records_of(assemble(plain, body), 0, max_decompressed):
-        pass
-    return assemble(
-        plain._replace(attributes=plain.attributes | codec), compress(codec, body, level)
-    )
-
-
 def build_end_marker(
     *,
     commits: bool,

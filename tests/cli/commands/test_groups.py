@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 
@@ -21,6 +21,7 @@ import pytest
 from moldau.cli.reset import Kind, Move, Target, parse_target, plan
 from moldau.cli.views.group import duration
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.cli.conftest import QUICKLY, Ended, Run
 from tests.processes import started
 
@@ -77,13 +78,6 @@ def member(broker: Broker, topic: str, group: str, *words: str) -> Iterator[Memb
         yield started
     finally:
         started.end(signal.SIGKILL)
-
-
-def until(is_true: Callable[[], bool], what: str = "") -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not is_true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def produce(moldau: Run, topic: str, first: int, last: int, *words: str) -> list[str]:

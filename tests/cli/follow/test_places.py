@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from moldau.cli.follow.read_back import parse_position
 from moldau.cli.follow.state import State, StateFile
 from moldau.cli.views.messages import Outgoing
 from moldau.cli.views.output import Failure
+from moldau.testing.waiting import until
 
 WITHIN_S = 10.0
 
@@ -127,13 +127,6 @@ def running(log: Path, state: Path, **more: Any) -> Iterator[Running]:
     finally:
         collecting.stop.set()
         collecting.join()
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_place_moves_only_over_lines_that_are_delivered_without_a_gap(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from moldau import Admin, ClientError, Consumer, Message, MessageSet, Producer
-from tests.client.reading import WITHIN_S, eventually, take
+from moldau.testing.waiting import until
+from tests.client.reading import WITHIN_S, take
 
 
 @pytest.fixture
@@ -79,12 +80,12 @@ def test_members_share_a_topic_and_hand_over_cleanly(
     for consumer, thread in zip(consumers, threads, strict=True):
         consumer.subscribe(topic)
         thread.start()
-    eventually(lambda: [len(consumer.assignment()) for consumer in consumers] == [2, 2, 2])
+    until(lambda: [len(consumer.assignment()) for consumer in consumers] == [2, 2, 2])
     consumers[0].stop()
     threads[0].join(WITHIN_S)
     consumers[0].close()
     fill(bootstrap, topic, partitions, count)
-    eventually(lambda: sum(seen.values()) >= 2 * partitions * count)
+    until(lambda: sum(seen.values()) >= 2 * partitions * count)
     for consumer, thread in zip(consumers[1:], threads[1:], strict=True):
         consumer.stop()
         thread.join(WITHIN_S)
@@ -150,7 +151,7 @@ def test_a_lag_has_all_partitions_and_knows_nothing_without_a_commit(
         assert before == pytest.approx(time.time() - 5, abs=WITHIN_S)
         assert admin.lag(group)[1].seconds is None
         # Nobody reads, so it grows.
-        eventually(lambda: (admin.lag(group, seconds=True)[1].seconds or 0) > before)
+        until(lambda: (admin.lag(group, seconds=True)[1].seconds or 0) > before)
 
 
 def test_many_groups_are_described_in_the_order_asked_for(

@@ -18,7 +18,8 @@ from moldau import (
     MessageSet,
     Producer,
 )
-from tests.client.reading import WITHIN_S, eventually, read, take
+from moldau.testing.waiting import until
+from tests.client.reading import WITHIN_S, read, take
 
 
 def fill(bootstrap: str, topic: str, count: int, first: int = 0, partition: int = 0) -> None:
@@ -78,9 +79,9 @@ def test_an_iteration_waits_for_more_and_is_stopped_from_another_thread(
 
         thread = threading.Thread(target=run)
         thread.start()
-        eventually(lambda: len(found) == 50)
+        until(lambda: len(found) == 50)
         fill(bootstrap, topic, 1, first=50)
-        eventually(lambda: len(found) == 51)
+        until(lambda: len(found) == 51)
         consumer.stop()
         thread.join(WITHIN_S)
         assert not thread.is_alive()

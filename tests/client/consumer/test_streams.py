@@ -10,7 +10,8 @@ import pytest
 
 from moldau import ClientError, Consumer, DecodeError, Message, MessageSet, MessageStream, Producer
 from moldau.client.consumer.feeder import FULL
-from tests.client.reading import WITHIN_S, eventually, take
+from moldau.testing.waiting import until
+from tests.client.reading import WITHIN_S, take
 
 
 def fill(bootstrap: str, topic: str, partitions: int, count: int) -> None:
@@ -36,7 +37,7 @@ def test_partitions_are_spread_evenly_and_each_feeds_one_stream_in_order(
         threads = [threading.Thread(target=run, args=(stream,)) for stream in streams]
         for thread in threads:
             thread.start()
-        eventually(
+        until(
             lambda: (
                 sum(len(got) for parts in list(found.values()) for got in list(parts.values()))
                 == 3000
@@ -59,7 +60,7 @@ def test_an_undrained_stream_stalls_no_other(bootstrap: str, new_topic: Callable
     with Consumer(bootstrap, fetch_message_max_bytes=2000) as consumer:
         idle, busy = consumer.create_message_streams(topic, 2)
         assert len(take(busy.messages(WITHIN_S), count)) == count
-        eventually(lambda: idle.queued > 0)
+        until(lambda: idle.queued > 0)
         assert idle.queued < count
         assert [int(m.value) for m in take(idle.messages(WITHIN_S), count)] == list(range(count))
 

@@ -20,7 +20,8 @@ from moldau import (
 )
 from moldau.client import partition_for_key
 from moldau.testing import Broker
-from tests.client.reading import eventually, read
+from moldau.testing.waiting import until
+from tests.client.reading import read
 
 NOWHERE = "127.0.0.1:1"
 
@@ -166,7 +167,7 @@ def test_a_failure_goes_to_the_error_handler_without_any_further_call() -> None:
     failures: list[DeliveryFailed] = []
     producer = Producer(NOWHERE, message_timeout_ms=100, on_error=failures.append)
     producer.post("t", b"1")
-    eventually(lambda: failures)
+    until(lambda: failures)
     assert failures[0].value == b"1"
     producer.close()
 
@@ -263,7 +264,7 @@ def test_callbacks_come_when_a_message_is_through(bootstrap: str, topic: str) ->
         result = producer.send(topic, b"x")
         result.add_done_callback(lambda delivery: through.append(delivery.offset))
         result.add_done_callback(lambda delivery: 1 // 0)
-        eventually(lambda: through == [0])
+        until(lambda: through == [0])
         result.add_done_callback(lambda delivery: through.append(99))
         assert through == [0, 99]
         producer.send(topic, b"y").result(10)
