@@ -39,8 +39,9 @@ class ListenerSettings:
     advertised_listeners: str = setting(
         "advertised.listeners",
         "",
-        "The addresses that clients should use, in the same form. On a listener "
-        "without one, each client is told the address that it connected to.",
+        "The addresses that clients should use, in the same form; port 0 is the port "
+        "that the listener took. On a listener without an address, each client is told "
+        "the address that it connected to.",
     )
     listener_security_protocol_map: str = setting(
         "listener.security.protocol.map",

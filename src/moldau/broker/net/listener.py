@@ -73,6 +73,9 @@ class Listener:
             with socket.socket(fileno=os.dup(each.fileno())) as own:
                 own.listen(_BACKLOG)
         self.port = self._server.sockets[0].getsockname()[1]
+        if self.advertised is not None and not self.advertised[1]:
+            # As in Kafka; nobody could connect to port 0.
+            self.advertised = (self.advertised[0], self.port)
 
     async def serve(self) -> None:
         """Take the connections that wait, and all that come."""

@@ -77,6 +77,15 @@ def test_a_listener_without_an_advertised_address_names_the_one_that_was_reached
                 assert (node.host, node.port) == (host, port)
 
 
+def test_an_advertised_port_0_stands_for_the_port_that_was_taken() -> None:
+    with (
+        Broker({"advertised.listeners": "PLAINTEXT://localhost:0"}) as broker,
+        Client(broker) as client,
+    ):
+        (node,) = client.ask(Api.METADATA, topics=[]).brokers
+        assert (node.host, node.port) == ("localhost", client.socket.getpeername()[1])
+
+
 def test_a_restart_takes_the_same_addresses() -> None:
     with Broker(BOTH) as broker:
         before = [address(broker, name) for name in ("PLAINTEXT", "INSIDE")]
