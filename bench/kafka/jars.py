@@ -184,6 +184,10 @@ def fetch(name: str, wanted: Sequence[Artifact], transitive: bool = True) -> Pat
             said = [line for line in done.stdout.splitlines() if "ERROR" in line]
             why = said[0] if said else done.stderr.strip()
             raise Unavailable(f"Maven could not fetch {', '.join(map(str, wanted))}: {why}")
-        # Whole or not at all: a folder that exists is complete.
-        (Path(temporary) / "jars").rename(folder)
+        # Whole or not at all: a folder that exists is complete, whoever fetched it meanwhile.
+        try:
+            (Path(temporary) / "jars").rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
     return folder
