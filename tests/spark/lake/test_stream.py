@@ -80,7 +80,7 @@ def test_a_stream_is_in_the_table_once_through_replays_and_a_lost_checkpoint(
 
     shutil.rmtree(copy.checkpoint)
     produce(moldau_session_broker, topic, numbered(120, 30))
-    with pytest.raises(StreamingQueryException, match="to go on with a lost checkpoint, start"):
+    with pytest.raises(StreamingQueryException, match="to continue after a lost checkpoint, start"):
         copy.start()
     shutil.rmtree(copy.checkpoint)
     _, offsets = committed_offsets(copy.table, "copy") or (-1, Offsets())
