@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from moldau.log.config import LogConfig
-from moldau.log.durability import close, prepare_flush
 from moldau.log.errors import (
     InvalidProducerEpoch,
     InvalidTimestamp,
@@ -20,6 +19,7 @@ from moldau.log.errors import (
     StorageError,
     UnexpectedOffset,
 )
+from moldau.log.flushing import close, prepare_flush
 from moldau.log.log import Log
 from moldau.log.lookup import max_timestamp, offset_for_time
 from moldau.log.retention import delete_records_before, roll_if_due

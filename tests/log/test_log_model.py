@@ -22,8 +22,8 @@ from moldau.log.compaction.candidates import candidate, job_of
 from moldau.log.compaction.compactor import compact
 from moldau.log.compaction.swap import swap
 from moldau.log.config import DAY_MS, LogConfig
-from moldau.log.durability import prepare_flush
 from moldau.log.errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
+from moldau.log.flushing import prepare_flush
 from moldau.log.log import Log
 from moldau.log.lookup import max_timestamp, offset_for_time
 from moldau.log.producers.states import KEPT_BATCHES

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from moldau.log.config import LogConfig
-from moldau.log.durability import prepare_flush
 from moldau.log.errors import StorageError
+from moldau.log.flushing import prepare_flush
 from moldau.log.log import Log
 from moldau.log.lookup import offset_for_time
 from moldau.log.retention import delete_records_before

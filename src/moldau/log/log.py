@@ -57,7 +57,7 @@ class Log:
     what was written, which recovery cuts to whole batches; nothing before `flushed` can be missing.
 
     Here is what happens all the time. What is done to a log now and then has modules of its own,
-    which use its parts: `truncation`, `retention`, `lookup`, `durability`, `compaction`.
+    which use its parts: `truncation`, `retention`, `lookup`, `flushing`, `compaction`.
 
     Event loop only, unless a method says otherwise. Any method may raise StorageError; `offline` is
     set, and raised by all that need the disk, when what is there cannot be trusted.
@@ -327,7 +327,7 @@ class Log:
                 self.writer.failure = error
             raise
         self.end_at(self.log_end)
-        self.durability.take_snapshot(self)
+        self.durability.take_snapshot(self.written, self.snapshots, self.producers, self.segments)
         return segment
 
     def _roll_back(self) -> None:

@@ -113,7 +113,7 @@ def load_log(
             rebuild_producers(segments.all, producers, end)
         log = take_up(Contents(log_start, end, max(flushed, log_start), producers, epochs))
         if is_behind:
-            log.durability.take_snapshot(log)
+            log.durability.take_snapshot(log.written, log.snapshots, log.producers, log.segments)
     except (StorageError, OSError) as caught:
         error = caught if isinstance(caught, StorageError) else StorageError.of(folder, caught)
         # The recovery point must stay what it is, or the next start would cut what it promises.

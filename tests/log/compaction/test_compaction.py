@@ -17,7 +17,7 @@ from moldau.log.compaction.job import Job, Outcome
 from moldau.log.compaction.key_map import KeyMap
 from moldau.log.compaction.swap import swap
 from moldau.log.config import LogConfig
-from moldau.log.durability import prepare_flush
+from moldau.log.flushing import prepare_flush
 from moldau.log.log import Log
 from moldau.log.retention import delete_records_before
 from moldau.log.store.store import LogStore

@@ -49,7 +49,7 @@ def test_a_restart_does_not_date_producers_by_their_records(tmp_path: Path, stop
     if stop == "clean":
         store.close()
     elif stop == "crash":
-        log.durability.take_snapshot(log)
+        log.durability.take_snapshot(log.written, log.snapshots, log.producers, log.segments)
     left = tmp_path / "left"
     shutil.copytree(folder, left)
     if stop != "clean":

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from moldau.log.config import LogConfig
-from moldau.log.durability import prepare_flush
 from moldau.log.errors import FolderInUse, StorageError
 from moldau.log.files import disk
 from moldau.log.files.checkpoint import read_offsets
 from moldau.log.files.open_files import LOG_FLAGS, FilePool, OpenFile
+from moldau.log.flushing import prepare_flush
 from moldau.log.retention import delete_records_before
 from moldau.log.store.checkpoints import RECOVERY_POINTS
 from moldau.log.store.store import LogStore

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol
 
-from moldau.log.durability import prepare_flush
 from moldau.log.errors import StorageError
 from moldau.log.flush import Flush
+from moldau.log.flushing import prepare_flush
 from moldau.log.log import Log
 from moldau.settings import LONG_MAX
 

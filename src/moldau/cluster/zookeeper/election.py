@@ -14,7 +14,8 @@ from moldau.cluster.zookeeper.operations import (
     Refused,
     SetData,
 )
-from moldau.cluster.zookeeper.session import Session, Watch
+from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.watcher import Watch
 from moldau.cluster.zookeeper.znodes import (
     DamagedNode,
     Holder,

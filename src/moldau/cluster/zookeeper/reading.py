@@ -10,7 +10,8 @@ from uuid import UUID
 
 from moldau.cluster.state.topics import BrokerInfo, Topic
 from moldau.cluster.zookeeper.operations import Stat
-from moldau.cluster.zookeeper.session import Session, Watch
+from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.watcher import Watch
 from moldau.cluster.zookeeper.znodes import (
     DamagedNode,
     Paths,

@@ -23,7 +23,6 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import EventType
 
 from moldau.cluster import clock
 from moldau.cluster.lease import Lease
@@ -41,6 +40,7 @@ from moldau.cluster.zookeeper.operations import (
     Unanswered,
     Unreachable,
 )
+from moldau.cluster.zookeeper.watcher import Watch, Watcher
 
 logger = logging.getLogger("moldau.cluster.zookeeper")
 
@@ -57,8 +57,6 @@ _BROKEN = (
     SessionExpiredError,
     SessionMovedError,
 )
-
-Watch = Callable[[], None]
 
 
 class Session:
@@ -259,7 +257,7 @@ class Session:
         self._post(self._take_state, state, client_id[0] if client_id else 0)
 
     def _watcher(self, watch: Watch | None) -> Callable[[Any], None] | None:
-        return None if watch is None else _Watcher(self._post, watch)
+        return None if watch is None else Watcher(self._post, watch)
 
     def _stop_client(self, stopped: asyncio.Future[None]) -> None:
         try:
@@ -375,27 +373,6 @@ class Session:
             self._lease_timer.cancel()
         if not self._is_closed:
             self._on_lease(True)
-
-
-class _Watcher:
-    """Passes one event on to the loop. Equal for equal targets, so kazoo keeps it once."""
-
-    __slots__ = ("_post", "_watch")
-
-    def __init__(self, post: Callable[..., None], watch: Watch) -> None:
-        self._post = post
-        self._watch = watch
-
-    def __call__(self, event: Any) -> None:
-        # kazoo also calls when the connection is lost; then everything is read anew anyway.
-        if event.type != EventType.NONE:
-            self._post(self._watch)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Watcher) and self._watch == other._watch
-
-    def __hash__(self) -> int:
-        return hash(self._watch)
 
 
 def _stat(stat: Any) -> Stat:

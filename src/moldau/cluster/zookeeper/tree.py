@@ -25,7 +25,8 @@ from moldau.cluster.zookeeper.reading import (
     read_folders,
     read_topics,
 )
-from moldau.cluster.zookeeper.session import Session, Watch
+from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.watcher import Watch
 from moldau.cluster.zookeeper.znodes import (
     DamagedNode,
     Notice,
