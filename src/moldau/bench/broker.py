@@ -23,7 +23,7 @@ _STOP_TIMEOUT_S = 120
 
 
 def moldau_command() -> list[str]:
-    """The installed `moldau` of this interpreter."""
+    """Return the installed `moldau` of this interpreter."""
     script = Path(sys.executable).with_name("moldau")
     return [str(script)] if script.exists() else [sys.executable, "-m", "moldau"]
 
@@ -89,7 +89,7 @@ class BrokerUnderTest:
         self.admin.delete_topics([name], request_timeout=_ADMIN_TIMEOUT_S)[name].result()
 
     def messages_in(self, name: str, partitions: int = 1) -> int:
-        """How many messages a topic has taken since its creation."""
+        """Return how many messages a topic has taken since its creation."""
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
@@ -104,7 +104,8 @@ class BrokerUnderTest:
             raise BenchFailed(f"{name} holds {found} messages, {wanted} were acknowledged")
 
     def commits_taken(self, group: str) -> int:
-        """How many records `__consumer_offsets` has taken; created for `group` if need be."""
+        """Return how many records `__consumer_offsets` has taken; created for `group` if need
+        be."""
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         asked = [ConsumerGroupTopicPartitions(group)]

@@ -48,7 +48,7 @@ class Child:
         self.pid = self._process.pid
 
     def line(self, timeout_s: float) -> str:
-        """The next line of its output."""
+        """Return the next line of its output."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         deadline = time.monotonic() + timeout_s
@@ -63,7 +63,7 @@ class Child:
         return line.decode()
 
     def answer(self, kind: type[Answer], timeout_s: float) -> Answer:
-        """The next line, as the JSON of a `kind`."""
+        """Return the next line, as the JSON of a `kind`."""
         return msgspec.json.decode(self.line(timeout_s), type=kind)
 
     def say(self, line: str) -> None:

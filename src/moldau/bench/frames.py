@@ -17,24 +17,24 @@ CLIENT_ID = b"bench"
 
 
 def batch_of(count: int, message_size: int) -> bytes:
-    """A record batch of `count` messages without keys, stamped with the present."""
+    """Return a record batch of `count` messages without keys, stamped with the present."""
     now_ms = time.time_ns() // 1_000_000
     value = b"m" * message_size
     return bytes(build_batch(Record(n, now_ms, None, value, ()) for n in range(count)))
 
 
 def one_batch(message_size: int, target_bytes: int) -> bytes:
-    """A batch close to `target_bytes`, as a busy producer would send it."""
+    """Return a batch close to `target_bytes`, as a busy producer would send it."""
     return batch_of(max(1, target_bytes // (message_size + 10)), message_size)
 
 
 def produce_request(topic: str, message_size: int, acks: int = 1) -> bytes:
-    """A framed Produce request of one message for partition 0."""
+    """Return a framed Produce request of one message for partition 0."""
     return produce_batch_request(topic, batch_of(1, message_size), acks)
 
 
 def produce_batch_request(topic: str, batch: bytes, acks: int = 1) -> bytes:
-    """A framed Produce request of one batch for partition 0."""
+    """Return a framed Produce request of one batch for partition 0."""
     name = topic.encode()
     body = b"".join(
         (
@@ -56,7 +56,7 @@ def produce_batch_request(topic: str, batch: bytes, acks: int = 1) -> bytes:
 
 
 def produce_error(response: bytes, topic: str) -> int:
-    """The error code in the answer to `produce_request`, given whole with its length."""
+    """Return the error code in the answer to `produce_request`, given whole with its length."""
     # Length, correlation id, tags; one topic, its name; one partition, its index; then the code.
     position = 4 + 4 + 1 + 1 + len(_unsigned(len(topic) + 1)) + len(topic) + 1 + 4
     (code,) = struct.unpack_from(">h", response, position)
@@ -64,7 +64,7 @@ def produce_error(response: bytes, topic: str) -> int:
 
 
 def commit_request(group: str, topic: str, offset: int) -> bytes:
-    """A framed OffsetCommit request for partition 0, from outside the group's membership."""
+    """Return a framed OffsetCommit request for partition 0, from outside the group's membership."""
     partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
     values = {
         "group_id": group,
@@ -77,7 +77,7 @@ def commit_request(group: str, topic: str, offset: int) -> bytes:
 
 
 def commit_error(response: bytes) -> int:
-    """The error code in the answer to `commit_request`, given whole with its length."""
+    """Return the error code in the answer to `commit_request`, given whole with its length."""
     # Length, correlation id, tags.
     body = memoryview(response)[4 + 4 + 1 :]
     answer = decode_response(Api.OFFSET_COMMIT, COMMIT_VERSION, body)
@@ -85,7 +85,7 @@ def commit_error(response: bytes) -> int:
 
 
 def api_versions_request() -> bytes:
-    """A framed ApiVersions request of version 0, the shortest question there is."""
+    """Return a framed ApiVersions request of version 0, the shortest question there is."""
     body = struct.pack(">hhih", 18, 0, 1, len(CLIENT_ID)) + CLIENT_ID
     return struct.pack(">i", len(body)) + body
 

@@ -10,12 +10,12 @@ COLUMNS = ("figure", "median", "range", "target", "")
 
 
 def markdown(report: Report) -> str:
-    """The report as a section of a page."""
+    """Return the report as a section of a page."""
     return "\n".join(_lines(report)) + "\n"
 
 
 def cells(figure: Figure) -> tuple[str, str, str, str, str]:
-    """One figure as the table shows it, under COLUMNS."""
+    """Return one figure as the table shows it, under COLUMNS."""
     low, high = min(figure.samples), max(figure.samples)
     spread = f"{number(low)} - {number(high)}" if len(figure.samples) > 1 else ""
     target = figure.target.text(figure.unit) if figure.target is not None else ""

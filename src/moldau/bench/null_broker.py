@@ -57,7 +57,7 @@ class _Frame:
         return unpacker.unpack(self._receive(unpacker.size))
 
     def text(self) -> bytes:
-        """A (nullable) string, with its length prefix, as it came."""
+        """Return a (nullable) string, with its length prefix, as it came."""
         (size,) = self.take("h")
         if size <= 0:
             return struct.pack(">h", size)

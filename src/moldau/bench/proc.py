@@ -56,7 +56,7 @@ def memory_mib(pid: int) -> tuple[float, float]:
 
 
 def tree_cpu_seconds() -> float:
-    """The same of this process and all that descend from it and still run."""
+    """Return the same of this process and all that descend from it and still run."""
     parents: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

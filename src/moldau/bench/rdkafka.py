@@ -45,7 +45,7 @@ class Message(ctypes.Structure):
 
 
 def library_path() -> str:
-    """Where the bundled library lies: beside the package on Linux, inside it on macOS."""
+    """Return where the bundled library lies: beside the package on Linux, inside it on macOS."""
     spec = importlib.util.find_spec("confluent_kafka")
     if spec is not None and spec.origin is not None:
         package = Path(spec.origin).parent
@@ -60,7 +60,7 @@ def library_path() -> str:
 
 @cache
 def library() -> Any:
-    """The loaded library, with the signatures of what is used here."""
+    """Return the loaded library, with the signatures of what is used here."""
     lib = ctypes.CDLL(library_path())
     pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     partition, offset, size = ctypes.c_int32, ctypes.c_int64, ctypes.c_size_t
@@ -91,7 +91,8 @@ def version() -> str:
 
 
 def idle_callback() -> ctypes.c_void_p:
-    """A C function that does nothing to its argument, for a callback that need not reach Python.
+    """Return a C function that does nothing to its argument, for a callback that need not reach
+    Python.
 
     `labs` takes a long and returns it: as a callback it costs a nanosecond, and the caller still
     learns how many messages went by.
@@ -125,7 +126,7 @@ class Client:
             raise BenchFailed(f"messages still undelivered after {timeout_s} s")
 
     def consume_from(self, topic: str, partitions: range, offset: int) -> int:
-        """A queue that receives every message of `partitions` from `offset` on; no group."""
+        """Return a queue that receives every message of `partitions` from `offset` on; no group."""
         queue: int = self.lib.rd_kafka_queue_new(self.handle)
         handle = self.topic(topic)
         for partition in partitions:

@@ -65,7 +65,7 @@ def figure(name: str, unit: str, samples: Sequence[float], target: Target | None
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` percent of the values do not exceed."""
+    """Return the smallest value that at least `share` percent of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * share // 100).__int__() - 1)]
 

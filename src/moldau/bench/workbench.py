@@ -37,7 +37,7 @@ class Workbench:
         data_dir: Path | None = None,
         settings: Sequence[str] = (),
     ) -> BrokerUnderTest:
-        """A broker that may not be ready yet, on a new data folder unless one is given."""
+        """Return a broker that may not be ready yet, on a new data folder unless one is given."""
         self._brokers += 1
         folder = data_dir or self.folder / f"data-{self._brokers}"
         return BrokerUnderTest(self.children, folder, address, settings)
@@ -97,7 +97,7 @@ class Workbench:
             yield
 
     def new_topic(self) -> str:
-        """A name not used before in this run."""
+        """Return a name not used before in this run."""
         self._topics += 1
         return f"bench{self._topics}"
 

@@ -18,7 +18,8 @@ logger = logging.getLogger("moldau.broker")
 
 @cache
 def broker_settings() -> dict[str, Setting]:
-    """Every setting that a broker has, by name; its own, and the defaults it gives to topics."""
+    """Return every setting that a broker has, by name; its own, and the defaults it gives to
+    topics."""
     known: dict[str, Setting] = {}
     for setting in definitions(LogConfig).values():
         for name, _ in setting.synonyms:
@@ -28,7 +29,7 @@ def broker_settings() -> dict[str, Setting]:
 
 @cache
 def dynamic_settings() -> frozenset[str]:
-    """The names that AlterConfigs may set on a broker.
+    """Return the names that AlterConfigs may set on a broker.
 
     A default that topics take over the next time they ask is as good as any; the same in hours or
     minutes is not, as in Kafka, for then it would depend on which one was set.
@@ -56,7 +57,7 @@ def with_dynamic(settings: BrokerSettings, configs: BrokerConfigs) -> BrokerSett
 
 
 def effective_settings(settings: BrokerSettings, configs: BrokerConfigs) -> BrokerSettings:
-    """The same where nothing can be refused any more, as at a start.
+    """Return the same where nothing can be refused any more, as at a start.
 
     Settings that this version cannot take are left out and complained about.
     """

@@ -1,4 +1,4 @@
-"""What goes wrong below, as the codes that clients understand: the one place that maps them."""
+"""Error codes for clients: the one place that maps what goes wrong in the parts below."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CODES: dict[type[Exception], Error] = {
 
 
 def code_and_message(error: BatchError | LogError) -> tuple[Error, str]:
-    """The code for programs and the sentence for people."""
+    """Return the code for programs and the sentence for people."""
     for kind in type(error).__mro__:
         if kind in _CODES:
             return _CODES[kind], str(error)

@@ -75,7 +75,8 @@ class ListenerSettings:
 def parse_listeners(
     listeners: str, advertised_listeners: str, protocol_map: str
 ) -> tuple[ListenerAddress, ...]:
-    """The listeners that these texts mean, in their order; InvalidSetting for what cannot be."""
+    """Return the listeners that these texts mean, in their order; InvalidSetting for what cannot
+    be."""
     addresses = _parse("listeners", listeners)
     advertised = _parse("advertised.listeners", advertised_listeners)
     protocols = _parse_protocols(protocol_map)
@@ -103,7 +104,7 @@ def parse_listeners(
 
 
 def parse_inter_broker_name(name: str, listeners: tuple[ListenerAddress, ...]) -> str:
-    """The listener for other brokers: the one named, else PLAINTEXT, else the first."""
+    """Return the listener for other brokers: the one named, else PLAINTEXT, else the first."""
     names = [each.name for each in listeners]
     if not name:
         return PLAINTEXT if PLAINTEXT in names else names[0]

@@ -30,7 +30,7 @@ class Node:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def now_ms(self) -> int:
-        """The time of day."""
+        """Return the time of day."""
         return time.time_ns() // 1_000_000
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -367,7 +367,7 @@ class BrokerSettings(ListenerSettings):
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> BrokerSettings:
-        """The settings that these texts mean; InvalidSetting names the first wrong one."""
+        """Return the settings that these texts mean; InvalidSetting names the first wrong one."""
         values = {_ALIASES.get(key, key): text for key, text in values.items()}
         own = definitions(cls)
         of_topics = {name for each in definitions(LogConfig).values() for name, _ in each.synonyms}

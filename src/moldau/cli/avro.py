@@ -24,7 +24,7 @@ Encode = Callable[[Any], bytes]
 
 
 def read_schema(file: Path) -> Any:
-    """The schema of a file; wrong usage if it is none."""
+    """Return the schema of a file; wrong usage if it is none."""
     from moldau.client.avro import parse_avro
 
     try:

@@ -125,7 +125,7 @@ def check_data_dir(folder: Path) -> Iterator[Finding]:
 
 
 def check_port(host: str, port: int) -> Finding:
-    """A port that a broker answers on is fine: it is running already."""
+    """Check the port; one that a broker answers on is fine, since it is running already."""
     try:
         info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = info[0]
@@ -156,7 +156,7 @@ def _port_problem(host: str, port: int, problem: OSError) -> Finding:
 
 
 def ask_api_versions(host: str, port: int, timeout: float = 3.0) -> dict[int, tuple[int, int]]:
-    """The versions of each API that a broker names; ValueError if that is no broker.
+    """Return the versions of each API that a broker names; ValueError if that is no broker.
 
     Version 0 of the request is spoken by every broker there is.
     """
@@ -171,7 +171,8 @@ def ask_api_versions(host: str, port: int, timeout: float = 3.0) -> dict[int, tu
 
 
 def parse_api_versions(answer: bytes) -> dict[int, tuple[int, int]]:
-    """The body of an ApiVersions v0 response with its header; ValueError if it is not that."""
+    """Return the body of an ApiVersions v0 response with its header; ValueError if it is not
+    that."""
     if len(answer) < 10:
         raise ValueError("the response is not Kafka's protocol")
     correlation_id, error, count = struct.unpack_from(">ihi", answer)

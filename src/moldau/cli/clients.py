@@ -39,7 +39,8 @@ def silent_logger() -> logging.Logger:
 
 
 def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
-    """The (host, port) pairs of `HOST:PORT[,HOST:PORT...]`; wrong usage if it is not that."""
+    """Return the (host, port) pairs of `HOST:PORT[,HOST:PORT...]`; wrong usage if it is not
+    that."""
     found = []
     for item in bootstrap.split(","):
         host, colon, port = item.strip().rpartition(":")
@@ -53,7 +54,7 @@ def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
 
 
 def connection_problem(host: str, port: int, timeout: float = CONNECT_TIMEOUT_S) -> str | None:
-    """Why a TCP connection cannot be made, or None when it can."""
+    """Return why a TCP connection cannot be made, or None when it can."""
     try:
         socket.create_connection((host, port), timeout=timeout).close()
     except socket.gaierror:
@@ -107,8 +108,8 @@ def connect_client_admin(bootstrap: str, timeout: float = REQUEST_TIMEOUT_S) -> 
 
 
 def connect_producer(bootstrap: str, **config: Any) -> Producer:
-    """A producer that places keys as Java's client does and, unless told otherwise, reports only
-    failed deliveries."""
+    """Return a producer that places keys as Java's client does and, unless told otherwise, reports
+    only failed deliveries."""
     require_broker(bootstrap)
     from confluent_kafka import KafkaException, Producer
 
@@ -123,7 +124,8 @@ def connect_producer(bootstrap: str, **config: Any) -> Producer:
 def connect_consumer(
     bootstrap: str, on_error: Callable[[KafkaError], None] | None = None, **config: Any
 ) -> Consumer:
-    """A consumer that commits nothing by itself and, unless told otherwise, is in no group."""
+    """Return a consumer that commits nothing by itself and, unless told otherwise, is in no
+    group."""
     require_broker(bootstrap)
     from confluent_kafka import Consumer, KafkaException
 
@@ -204,7 +206,7 @@ def cluster_metadata(
 def topic_metadata(
     client: AdminClient | Producer | Consumer, topic: str, timeout: float = REQUEST_TIMEOUT_S
 ) -> TopicMetadata:
-    """The topic with its partitions; Failure when it does not exist.
+    """Return the topic with its partitions; Failure when it does not exist.
 
     Asks for all topics, because to ask for one by name may create it.
     """

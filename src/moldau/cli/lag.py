@@ -47,5 +47,5 @@ def look(admin: Admin, group: str) -> GroupView:
 
 
 def state_of(described: GroupDescription) -> str:
-    """A group's state in words: stable, empty, dead, preparing rebalancing."""
+    """Return a group's state in words: stable, empty, dead, preparing rebalancing."""
     return described.state.replace("_", " ")

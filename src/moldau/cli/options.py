@@ -40,7 +40,7 @@ Topic = Annotated[
 
 
 def key_values(pairs: list[str], option: str) -> dict[str, str]:
-    """The mapping of repeated `KEY=VALUE` options; wrong usage if one has no `=`."""
+    """Return the mapping of repeated `KEY=VALUE` options; wrong usage if one has no `=`."""
     found = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -54,7 +54,7 @@ class Reassignments:
         self._hang_up()
 
     def under_way(self) -> dict[TopicPartition, Ongoing]:
-        """The partitions that move at this moment."""
+        """Return the partitions that move at this moment."""
         answer = self._insist(
             lambda: self._ask(Api.LIST_PARTITION_REASSIGNMENTS, {"topics": None}, "moves under way")
         )

@@ -34,8 +34,8 @@ def plan(
     brokers: Mapping[int, str | None],
     leaving: Collection[int] = (),
 ) -> list[Move]:
-    """The moves that leave all staying brokers with as many replicas as each other, give or take
-    one, and likewise as many partitions to lead as the replicas allow.
+    """Return the moves that leave all staying brokers with as many replicas as each other, give or
+    take one, and likewise as many partitions to lead as the replicas allow.
 
     `brokers` are those alive, with their racks. Replicas leave brokers that are `leaving` and those
     that do not exist; otherwise as few as possible are copied. No partition ends up in fewer racks
@@ -154,7 +154,8 @@ class _Layout:
                 return
 
     def _chain(self, source: int, targets: set[int]) -> list[tuple[TopicPartition, int]]:
-        """Who should lead what instead, so that in the end one of `targets` leads one more."""
+        """Return who should lead what instead, so that in the end one of `targets` leads one
+        more."""
         if not targets:
             return []
         led_by: defaultdict[int, list[TopicPartition]] = defaultdict(list)

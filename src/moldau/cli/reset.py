@@ -76,7 +76,7 @@ def plan(
     bounds: Mapping[TopicPartition, tuple[int, int]],
     at_time: Mapping[TopicPartition, int],
 ) -> list[Move]:
-    """A move for each partition, never to where the log has nothing.
+    """Return a move for each partition, never to where the log has nothing.
 
     `at_time` has the first offset at or after the target's time, or a negative number where no
     message is that late. A partition without a commit cannot be shifted, and is left out.

@@ -33,7 +33,7 @@ _OLD_MAGICS = (0, 1)
 
 
 def refusal(batch: memoryview, max_bytes: int) -> BatchError:
-    """The error for bytes that are not exactly one intact batch of at most `max_bytes`."""
+    """Return the error for bytes that are not exactly one intact batch of at most `max_bytes`."""
     size = len(batch)
     if size < HEADER_SIZE:
         return NotOneBatch(f"{size} bytes are too few for a batch header")

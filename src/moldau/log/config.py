@@ -258,7 +258,8 @@ class LogConfig:
 
 
 def topic_defaults(broker_values: Mapping[str, str]) -> LogConfig:
-    """The topic settings that a broker's own settings imply (`log.retention.hours` and so on)."""
+    """Return the topic settings that a broker's own settings imply (`log.retention.hours` and so
+    on)."""
     values = {}
     for definition in definitions(LogConfig).values():
         for name, factor in definition.synonyms:
@@ -271,7 +272,8 @@ def topic_defaults(broker_values: Mapping[str, str]) -> LogConfig:
 
 
 def _in_own_unit(definition: Setting, name: str, factor: int, text: str) -> str:
-    """A broker-level text as the topic setting takes it; errors speak of what was really set."""
+    """Return a broker-level text as the topic setting takes it; errors speak of what was really
+    set."""
     try:
         if factor != 1:
             # A negative number is no time but means something, whatever the unit.

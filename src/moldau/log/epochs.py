@@ -79,7 +79,7 @@ class LeaderEpochs:
         return self._epochs[above - 1], self._starts[above]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that wrote `offset`, or -1."""
+        """Return the epoch that wrote `offset`, or -1."""
         number = bisect_right(self._starts, offset)
         return self._epochs[number - 1] if number else UNDEFINED_EPOCH
 

@@ -75,7 +75,8 @@ class LogReport:
 
 
 def log_folders(folder: str) -> list[str]:
-    """The folders of logs: this one, or those in a data folder; StorageError if there are none."""
+    """Return the folders of logs: this one, or those in a data folder; StorageError if there are
+    none."""
     try:
         names = sorted(os.listdir(folder))
         if any(_SEGMENT.fullmatch(name) for name in names):
@@ -93,7 +94,7 @@ def log_folders(folder: str) -> list[str]:
 
 
 def segment_files(folder: str) -> list[str]:
-    """The segments of a log, oldest first."""
+    """Return the segments of a log, oldest first."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:

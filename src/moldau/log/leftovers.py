@@ -58,7 +58,7 @@ def _offset_of(name: str) -> int:
 
 
 def _end_of_file(path: str, base: int) -> int:
-    """The offset after the last batch of a file that is named unlike a segment."""
+    """Return the offset after the last batch of a file that is named unlike a segment."""
     end = base + 1
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size

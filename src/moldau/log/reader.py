@@ -73,7 +73,8 @@ class Reader:
         return None
 
     def _stop(self, segment: Segment, up_to: int) -> tuple[int, int]:
-        """Where `up_to` ends a read of the segment, and the offset that a next read begins with."""
+        """Return where `up_to` ends a read of the segment, and the offset that a next read begins
+        with."""
         segments = self._in_order
         number = self._segments.number_of(segment.base) + 1
         if number < len(segments) and up_to >= segments[number].base:

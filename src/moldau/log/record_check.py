@@ -99,7 +99,7 @@ class RecordCheck:
                 position = give_back(body.obj, position)
 
     def _small_body(self, header: BatchHeader) -> Bytes | None:
-        """The records if they take little room uncompressed, as nearly all do; else None."""
+        """Return the records if they take little room uncompressed, as nearly all do; else None."""
         if header.size > _SMALL:
             return None
         try:
@@ -148,7 +148,7 @@ class RecordCheck:
         return out
 
     def _target(self, attributes: int) -> Codec | None:
-        """The codec that the batch has to be compressed with anew, if it has."""
+        """Return the codec that the batch has to be compressed with anew, if it has."""
         name = self._config.compression_type
         if name == "producer":
             return None

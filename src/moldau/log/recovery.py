@@ -68,7 +68,7 @@ def load_log(
     log_start: int,
     recovered: Recovered,
 ) -> Log:
-    """The log in `folder`. Blocks.
+    """Return the log in `folder`. Blocks.
 
     After a clean stop nothing but the small files is read. Otherwise every batch from the recovery
     point on is checked, the log is cut at the first that is not whole and valid, and indexes,
@@ -134,7 +134,7 @@ def create_log(
     pool: FilePool,
     trash: Trash,
 ) -> Log:
-    """An empty log in a folder that exists; its file comes with the first batch."""
+    """Return an empty log in a folder that exists; its file comes with the first batch."""
     segments = Segments(folder, pool, trash, Limits.of(config))
     segments.load(0, 0)
     log = Log(topic, partition, topic_id, config, segments, Snapshots(folder), Contents.empty(0))
@@ -145,7 +145,8 @@ def create_log(
 def _load_files(
     folder: str, names: list[str], config: LogConfig, pool: FilePool, trash: Trash, log_start: int
 ) -> tuple[Segments, Snapshots]:
-    """The segments and snapshots that have these names; an empty segment if there is none."""
+    """Return the segments and snapshots that have these names; an empty segment if there is
+    none."""
     bases, snapshots, indexes = [], [], []
     for name in names:
         match = SEGMENT_FILE.fullmatch(name)
@@ -174,7 +175,8 @@ def _is_plausible(last: Segment, log_end: int) -> bool:
 
 
 def _find_end(last: Segment) -> int:
-    """The end of a log that is known to be whole, from the last segment's last index entry on."""
+    """Return the end of a log that is known to be whole, from the last segment's last index entry
+    on."""
     end = last.base
     position = last.offset_index.last_position if last.size else 0
     for _, header in last.batches.headers(position, last.size):
@@ -295,7 +297,7 @@ def _cut(segments: Segments, segment: Segment, position: int, end: int) -> int:
 
 
 def _resume(segment: Segment, recovery_point: int) -> int:
-    """The position of a batch at or before the recovery point that the indexes lead to.
+    """Return the position of a batch at or before the recovery point that the indexes lead to.
 
     The indexes are cut back to it. They are not forced to disk with the log, so they are believed
     only where they are in order and the batch they point at is sound.

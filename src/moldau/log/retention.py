@@ -90,7 +90,7 @@ def expired(
     high_watermark: int,
     now_ms: int,
 ) -> list[Deleted]:
-    """The oldest segments that may be deleted now, without a gap.
+    """Return the oldest segments that may be deleted now, without a gap.
 
     A segment goes when it lies below log_start, or, where the policy is to delete, when the log
     without it is still larger than retention.bytes, or when its newest record is older than

@@ -136,18 +136,18 @@ class Cluster:
         return self.ensemble.hosts + self._chroot
 
     def address(self, broker: int) -> str:
-        """Where clients reach a broker."""
+        """Return where clients reach a broker."""
         return f"{HOST}:{self._members[broker].advertised_port}"
 
     def data_dir(self, broker: int) -> Path:
         return self._members[broker].data_dir
 
     def log(self, broker: int) -> Path:
-        """The file with what the broker has logged in all its lives."""
+        """Return the file with what the broker has logged in all its lives."""
         return self._members[broker].log
 
     def logs(self, most: int = _LOG_TAIL) -> str:
-        """The end of every broker's log, for people."""
+        """Return the end of every broker's log, for people."""
         tails = {broker: member.log_tail(most) for broker, member in self._members.items()}
         return "\n".join(f"--- broker {broker}\n{tail}" for broker, tail in tails.items() if tail)
 
@@ -258,17 +258,18 @@ class Cluster:
     # -- looking at it
 
     def view(self, broker: int) -> View:
-        """The cluster as this broker describes it, asked past any cut; PeerError if it does not."""
+        """Return the cluster as this broker describes it, asked past any cut; PeerError if it does
+        not."""
         return self._members[broker].view()
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """The running broker that leads a partition, as most see it; waits for one."""
+        """Return the running broker that leads a partition, as most see it; waits for one."""
         return self._agreed(
             lambda view: view.leader_of(topic, partition), f"a leader of {topic}-{partition}"
         )
 
     def controller(self) -> int:
-        """The running broker that is the controller, as most see it; waits for one."""
+        """Return the running broker that is the controller, as most see it; waits for one."""
 
         def seen(view: View) -> int | None:
             return view.controller if view.controller in view.brokers else None

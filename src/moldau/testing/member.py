@@ -67,7 +67,8 @@ class Member:
         return self.process
 
     def view(self) -> View:
-        """The cluster as this broker describes it, asked past any cut; PeerError if it does not."""
+        """Return the cluster as this broker describes it, asked past any cut; PeerError if it does
+        not."""
         with Connection(
             HOST,
             self.port,
@@ -106,5 +107,5 @@ class Member:
         raise RuntimeError(str(problem))
 
     def log_tail(self, most: int) -> str:
-        """The end of what it has logged, at most so many characters."""
+        """Return the end of what it has logged, at most so many characters."""
         return self.log.read_text("utf-8", "replace")[-most:] if self.log.exists() else ""

@@ -243,7 +243,7 @@ class Network:
                 link.near.transport.abort()
 
     def _owner(self, from_port: int, to_port: int) -> int | None:
-        """The broker whose process made this connection; None for anybody else's."""
+        """Return the broker whose process made this connection; None for anybody else's."""
         inode = _inode_of(from_port, to_port)
         if inode is None:
             return None

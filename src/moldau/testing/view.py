@@ -28,12 +28,12 @@ class View:
     partitions: dict[TopicPartition, PartitionView]
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """The partition's leader, if it has one that is alive."""
+        """Return the partition's leader, if it has one that is alive."""
         found = self.partitions.get((topic, partition))
         return found.leader if found is not None and found.leader in self.brokers else None
 
     def is_led(self, topic: str, partitions: int) -> bool:
-        """Whether a topic has so many partitions that are led."""
+        """Return whether a topic has so many partitions that are led."""
         return all(self.leader_of(topic, index) is not None for index in range(partitions))
 
     def is_in_sync(
@@ -42,8 +42,8 @@ class View:
         topics: Collection[str] = (),
         brokers: frozenset[int] = frozenset(),
     ) -> bool:
-        """Whether running brokers lead all partitions (of these topics, which must be there, or of
-        all) and all replicas (on these brokers, or on all) are in sync."""
+        """Return whether running brokers lead all partitions (of these topics, which must be there,
+        or of all) and all replicas (on these brokers, or on all) are in sync."""
         return all(
             partition.leader in running
             and set(partition.isr)

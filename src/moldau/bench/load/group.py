@@ -137,7 +137,7 @@ class Group:
         self.members: list[Member] = []
 
     def assignment(self, partition: int) -> bytes:
-        """A member's share in the clients' own format: one partition of the topic."""
+        """Return a member's share in the clients' own format: one partition of the topic."""
         return self._topic + Struct(">ii").pack(1, partition) + self._no_user_data
 
     async def connect(self) -> Member:

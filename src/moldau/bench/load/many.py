@@ -64,7 +64,7 @@ def many_producers(task: ManyProducers) -> RequestFlow:
 
 
 def _exchange(selector: selectors.BaseSelector, producers: list[_Producer], seconds: float) -> int:
-    """Each sends again when it is answered; all are answered when this returns."""
+    """Send again whenever one is answered; all are answered when this returns."""
     deadline = time.monotonic() + seconds
     for producer in producers:
         producer.send()

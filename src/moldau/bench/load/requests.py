@@ -101,7 +101,7 @@ class Sender:
 
 
 def produce_sender(host: str, port: int, topic: str, size: int) -> Sender:
-    """A connection that sends one message of that size over and over."""
+    """Return a connection that sends one message of that size over and over."""
     request = produce_request(topic, size)
     return Sender(host, port, request, lambda answer: produce_error(answer, topic))
 

@@ -68,7 +68,7 @@ class CeilingReader(DataSourceReader):
 
 @cache
 def ready_made(size: int) -> pa.RecordBatch:
-    """A batch as the source under test would yield it; kept by the process."""
+    """Return a batch as the source under test would yield it; kept by the process."""
     sent = one_batch(size, _BATCH_BYTES)
     buffer = memoryview(sent * -(-TARGET_BYTES // len(sent)))
     decoder = Decoder(WITHOUT_HEADERS, "ceiling", 0)

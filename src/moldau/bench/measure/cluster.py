@@ -63,7 +63,7 @@ def _throughput(bench: Workbench, brokers: Cluster) -> Iterator[Row]:
 def _produce(
     bench: Workbench, brokers: Cluster, topic: str, factor: int, count: int, acks: int
 ) -> Flow:
-    """One sample; its CPU time is that of all brokers until all of them have everything."""
+    """Take one sample; its CPU time is that of all brokers until all of them have everything."""
     pids = [brokers.pid(broker) for broker in brokers.running]
     wait_quiet(pids)
     warm_up = count // _WARM_UP_SHARE
@@ -81,7 +81,7 @@ def _produce(
 
 
 def _topics(bench: Workbench, brokers: Cluster) -> Row:
-    """One request after another, each with one topic of three replicas."""
+    """Send one request after another, each with one topic of three replicas."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     topics = bench.scale.cluster_topics

@@ -45,7 +45,7 @@ class _Eyes:
             self._connections.append(Connection(host, int(port), "bench"))
 
     def all_see(self, gone: int, topics: list[str] | None) -> bool:
-        """Whether all of them see every partition led by somebody else, and a controller."""
+        """Return whether all of them see every partition led by somebody else, and a controller."""
         named = None if topics is None else [{"name": name} for name in topics]
         for connection in self._connections:
             view = view_of(connection.ask(Api.METADATA, {"topics": named}))
@@ -129,7 +129,7 @@ class _Writer:
         self._producer.produce(_TOPIC, b"after", partition=0, on_delivery=self._delivered)
 
     def end(self) -> float:
-        """When the message was acknowledged."""
+        """Return when the message was acknowledged."""
         self._producer.flush(_WITHIN_S)
         if not self._acknowledged:
             raise BenchFailed(f"a message was not acknowledged within {_WITHIN_S:g} s")

@@ -40,7 +40,7 @@ def cluster(bench: Workbench, name: str) -> Iterator[Cluster]:
 
 
 def seconds_until(is_so: Callable[[], bool], what: str, since: float, timeout_s: float) -> float:
-    """How long after `since` (of `time.monotonic`) something was so."""
+    """Return how long after `since` (of `time.monotonic`) something was so."""
     while not is_so():
         if time.monotonic() - since > timeout_s:
             raise BenchFailed(f"{timeout_s:g} s later there was still not {what}")

@@ -36,5 +36,5 @@ def cpu_us_per_message(flow: Flow) -> float:
 
 
 def client_limit(flows: Sequence[Flow]) -> Figure:
-    """How fast the client was against a broker that does nothing."""
+    """Return how fast the client was against a broker that does nothing."""
     return figure("client's own limit", "msg/s", [f.messages / f.seconds for f in flows])

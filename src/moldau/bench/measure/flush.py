@@ -53,7 +53,8 @@ def measure_flush(bench: Workbench) -> Iterator[Row]:
 
 
 def fsync_rate(path: Path, seconds: float) -> float:
-    """How often a second a small append to a file can be forced to disk, one after another."""
+    """Return how often a second a small append to a file can be forced to disk, one after
+    another."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         content = b"x" * _APPENDED

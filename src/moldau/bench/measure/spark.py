@@ -206,7 +206,7 @@ def _share(runs: list[list[float]], share: int, target: Target | None = None) ->
 
 
 def _spreads(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
-    """The same rows in few partitions and in many."""
+    """Measure the same rows in few partitions and in many."""
     rates: list[Figure] = []
     for partitions in bench.scale.spark_spreads:
         topic, rows = filled(bench, broker, bench.scale.spark_bytes // SMALL, SMALL, partitions)
@@ -223,7 +223,7 @@ def _spreads(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
 
 
 def _scaling(one: _Contest, two: _Contest) -> Row:
-    """The gain from a second slot; each number of slots needs its own Spark."""
+    """Measure the gain from a second slot; each number of slots needs its own Spark."""
 
     def gain(of_one: list[float], of_two: list[float]) -> list[float]:
         return [b / a for a, b in zip(of_one, of_two, strict=True)]
@@ -247,7 +247,8 @@ def _scaling(one: _Contest, two: _Contest) -> Row:
 def filled(
     bench: Workbench, broker: BrokerUnderTest, messages: int, size: int, partitions: int
 ) -> tuple[str, int]:
-    """A new topic with about that many messages, evenly spread; its name, and how many it has."""
+    """Return a new topic with about that many messages, evenly spread; its name, and how many it
+    has."""
     topic = bench.new_topic()
     broker.create_topic(topic, partitions)
     bench.say(f"writing {messages:,} messages of {LABELS[size]}")

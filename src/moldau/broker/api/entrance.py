@@ -145,7 +145,8 @@ class Entrance:
             connection.answer(response, connection.exit.leave(response)[0])
 
     def call(self, request: Request) -> Answer | Awaitable[Answer]:
-        """The answer of who handles a request that has been read, here or at the controller."""
+        """Return the answer of who handles a request that has been read, here or at the
+        controller."""
         declared, parts = self._apis[request.api], self._parts[request.api]
         if self.authorizer is not None:
             rights.check(self.authorizer, request, declared.rights, self._topic_name)

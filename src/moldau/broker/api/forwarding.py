@@ -83,7 +83,7 @@ class Forwarding:
         handler: Callable[[Request], Answer | Awaitable[Answer]],
         refuse: Refusal,
     ) -> Answer:
-        """The controller's answer; `handler`'s, if this broker has become the controller."""
+        """Return the controller's answer; `handler`'s, if this broker has become the controller."""
         if request.is_forwarded:
             raise ClusterError(Error.NOT_CONTROLLER, "another broker is the controller")
         if self.was_forwarded(request):
@@ -126,7 +126,7 @@ class Forwarding:
         ]
 
     def earlier_forwarder(self, request: Request) -> int | None:
-        """The broker of an earlier version that has passed this request on, if one has."""
+        """Return the broker of an earlier version that has passed this request on, if one has."""
         match = _FORWARDED.fullmatch(request.client_id)
         if match is None or not request.context.is_inter_broker:
             return None
@@ -134,11 +134,11 @@ class Forwarding:
         return None if info is None or info.knows_envelopes else info.id
 
     def was_forwarded(self, request: Request) -> bool:
-        """Whether another broker has passed the request on to this one."""
+        """Return whether another broker has passed the request on to this one."""
         return request.is_forwarded or self.earlier_forwarder(request) is not None
 
     async def _ask(self, request: Request) -> bytes | None:
-        """The encoded answer of whoever is the controller; None if this broker is.
+        """Return the encoded answer of whoever is the controller; None if this broker is.
 
         A request may be carried out twice if its answer was lost, as in Kafka.
         """
@@ -166,7 +166,7 @@ class Forwarding:
         return None
 
     async def _ask_one(self, controller: BrokerInfo, request: Request) -> bytes | None:
-        """The answer of this broker; None when it is the controller no more."""
+        """Return the answer of this broker; None when it is the controller no more."""
         asking = asyncio.ensure_future(self._exchange(controller.id, request))
         try:
             while not asking.done():
@@ -187,7 +187,7 @@ class Forwarding:
         return now is not None and (now.id, now.epoch) == (broker.id, broker.epoch)
 
     async def _exchange(self, broker: int, request: Request) -> bytes | None:
-        """The body of a broker's answer; None or nothing if it is not the controller."""
+        """Return the body of a broker's answer; None or nothing if it is not the controller."""
         api, version = request.api, request.version
         lane = self._peers.lane(broker, FORWARDING, patience_s=lambda: PATIENCE_S)
         connection = await lane.connection()
@@ -232,7 +232,8 @@ class Forwarding:
 
 
 def _address(host: str) -> bytes:
-    """The bytes of a client's address; those of nobody's where it has none, as this broker."""
+    """Return the bytes of a client's address; those of nobody's where it has none, as this
+    broker."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:

@@ -33,7 +33,8 @@ class Right:
 
 
 def on_cluster(operation: Operation, needs: Callable[[Request], bool] | None = None) -> Right:
-    """A right on the cluster itself; with `needs` only for requests of which that is true."""
+    """Return a right on the cluster itself; with `needs` only for requests of which that is
+    true."""
 
     def name(request: Request) -> Iterable[TopicKey]:
         return (CLUSTER_NAME,) if needs is None or needs(request) else ()
@@ -42,32 +43,32 @@ def on_cluster(operation: Operation, needs: Callable[[Request], bool] | None = N
 
 
 def on_topics(operation: Operation, names: Names, unless: Operation | None = None) -> Right:
-    """A right on the topics that a request names."""
+    """Return a right on the topics that a request names."""
     return Right(operation, Resource.TOPIC, names, unless)
 
 
 def on_groups(operation: Operation, names: Names) -> Right:
-    """A right on the groups that a request names."""
+    """Return a right on the groups that a request names."""
     return Right(operation, Resource.GROUP, names)
 
 
 def on_transactional_ids(operation: Operation, names: Names) -> Right:
-    """A right on the transactional ids that a request names."""
+    """Return a right on the transactional ids that a request names."""
     return Right(operation, Resource.TRANSACTIONAL_ID, names)
 
 
 def the_group(request: Request) -> Iterable[TopicKey]:
-    """The one group of a request."""
+    """Return the one group of a request."""
     return (request.body.group_id,)
 
 
 def named_topics(request: Request) -> Iterable[TopicKey]:
-    """The topics of a request that lists them by `name`."""
+    """Return the topics of a request that lists them by `name`."""
     return [topic.name for topic in request.body.topics or ()]
 
 
 def as_follower(request: Request) -> bool:
-    """Whether a broker asks, to copy partitions."""
+    """Return whether a broker asks, to copy partitions."""
     return int(request.body.replica_id) >= 0
 
 

@@ -1,4 +1,4 @@
-"""Whose data folder this is: `meta.properties`, in Kafka's format."""
+"""The identity of a data folder: `meta.properties`, in Kafka's format."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class KnownBrokers:
         self._listeners = listeners
 
     def describe(self, context: Context, *, with_departed: bool = False) -> list[dict[str, Any]]:
-        """The brokers as Metadata shows them to who came in by this connection's listener.
+        """Return the brokers as Metadata shows them to who came in by this connection's listener.
 
         Who has no such listener is not shown. Without an advertised address a broker names itself
         by the address that the client reached, so that no listener has to be configured for it to
@@ -44,12 +44,12 @@ class KnownBrokers:
         ]
 
     def reachable(self, listener: str) -> Collection[int]:
-        """The registered brokers that have this listener."""
+        """Return the registered brokers that have this listener."""
         brokers = self._node.state.brokers.items()
         return {id for id, info in brokers if info.endpoint(listener) is not None}
 
     def endpoints(self, listener: str) -> list[LeaderEndpoint]:
-        """The addresses of all brokers, for answers that name a leader (KIP-951)."""
+        """Return the addresses of all brokers, for answers that name a leader (KIP-951)."""
         return _reached_by(listener, self._node.state.brokers.values())
 
     def _advertised(self, listener: str) -> tuple[str, int] | None:
@@ -57,7 +57,7 @@ class KnownBrokers:
 
 
 def _reached_by(listener: str, brokers: Iterable[BrokerInfo]) -> list[LeaderEndpoint]:
-    """Where clients of a listener reach these brokers, as far as they have it."""
+    """Return where clients of a listener reach these brokers, as far as they have it."""
     return [
         (info.id, endpoint.host, endpoint.port, info.rack)
         for info in brokers

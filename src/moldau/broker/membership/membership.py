@@ -173,7 +173,7 @@ class Membership:
 def own_info(
     settings: BrokerSettings, listeners: Iterable[Listener], folder_id: str = ""
 ) -> BrokerInfo:
-    """This broker as it registers, at the addresses where it listens by now."""
+    """Return this broker as it registers, at the addresses where it listens by now."""
     endpoints = tuple(_endpoint(settings, each) for each in listeners)
     (inter_broker,) = (
         each for each in endpoints if each.listener == settings.inter_broker_listener
@@ -197,7 +197,7 @@ def _endpoint(settings: BrokerSettings, listener: Listener) -> Endpoint:
 
 
 def new_store(settings: BrokerSettings, listeners: Iterable[Listener]) -> MetadataStore:
-    """The store of what the cluster agrees on: ZooKeeper, or a file of a broker alone."""
+    """Return the store of what the cluster agrees on: ZooKeeper, or a file of a broker alone."""
     if not settings.zookeeper_connect:
         return EmbeddedStore(settings.folder, own_info(settings, listeners))
     # A broker alone has no use for it, and starts sooner without.
@@ -212,7 +212,8 @@ def new_store(settings: BrokerSettings, listeners: Iterable[Listener]) -> Metada
 
 
 def _address_towards(connect: str) -> str:
-    """This machine's address as seen on the way to ZooKeeper; other brokers are likely there."""
+    """Return this machine's address as seen on the way to ZooKeeper; other brokers are likely
+    there."""
     host, _, port = connect.partition("/")[0].split(",")[0].rpartition(":")
     if not host:
         host, port = port, "2181"

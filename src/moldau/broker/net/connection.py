@@ -191,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         self.finish()
 
     def endpoints(self) -> list[Endpoint]:
-        """Where this client reaches the brokers, for an answer that names a leader."""
+        """Return where this client reaches the brokers, for an answer that names a leader."""
         return self._all.endpoints(self.context.listener)
 
     # -- the end

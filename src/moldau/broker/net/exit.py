@@ -23,7 +23,7 @@ class Exit:
         self.count: Callable[[Response, list[Any]], None] | None = None
 
     def leave(self, response: Response) -> list[Any]:
-        """The parts that the answer is sent in."""
+        """Return the parts that the answer is sent in."""
         throttle = self.throttle
         parts = response.encode(0 if throttle is None else throttle(response))
         if self.count is not None:
@@ -31,7 +31,7 @@ class Exit:
         return parts
 
     async def leave_slowly(self, response: Response) -> list[Any]:
-        """The parts of an answer that takes long to encode: that is done on a thread."""
+        """Return the parts of an answer that takes long to encode: that is done on a thread."""
         throttle = self.throttle
         throttle_ms = 0 if throttle is None else throttle(response)
         parts = await asyncio.to_thread(response.encode, throttle_ms)

@@ -9,7 +9,8 @@ PREFIX = 4
 
 
 def end_of_frame(view: memoryview, start: int, limit: int) -> int:
-    """Where the frame ends whose size stands at `start`; MalformedRequest if no frame is so long.
+    """Return where the frame ends whose size stands at `start`; MalformedRequest if no frame is so
+    long.
 
     The end may lie beyond what was received.
     """
@@ -20,6 +21,6 @@ def end_of_frame(view: memoryview, start: int, limit: int) -> int:
 
 
 def first_frame(view: memoryview) -> memoryview:
-    """The frame at the front, of which everything is there."""
+    """Return the frame at the front, of which everything is there."""
     (size,) = INT32.unpack_from(view)
     return view[PREFIX : PREFIX + size]

@@ -46,7 +46,7 @@ class Input:
         self.awaited = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes go."""
+        """Return where the next bytes go."""
         filled, needed = self.filled, self.needed
         if needed > BUSY:
             # Nothing of the next frame, so that nothing is left to move to the front.

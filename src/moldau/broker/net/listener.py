@@ -90,7 +90,8 @@ class Listener:
 
 
 def in_words(listeners: Sequence[Listener]) -> str:
-    """The addresses of listeners: HOST:PORT where there is only one, else with their names."""
+    """Return the addresses of listeners: HOST:PORT where there is only one, else with their
+    names."""
     if len(listeners) == 1:
         return listeners[0].address
     return ",".join(f"{each.name}://{each.address}" for each in listeners)

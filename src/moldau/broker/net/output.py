@@ -159,7 +159,7 @@ class Output(ABC):
 
 
 def too_short(size: int) -> OSError:
-    """The error for a file that ends before a slice of it does."""
+    """Return the error for a file that ends before a slice of it does."""
     return OSError(f"a segment ended {size} bytes before the end of the promised slice")
 
 

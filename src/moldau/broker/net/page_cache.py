@@ -14,7 +14,8 @@ _READ_CHUNK = 128 << 10
 
 
 def is_warm(descriptor: int, position: int, size: int) -> bool:
-    """Whether the page cache holds both ends and the middle; True where that can't be asked."""
+    """Return whether the page cache holds both ends and the middle; True where that can't be
+    asked."""
     if not _NOWAIT:
         return True
     byte = [bytearray(1)]

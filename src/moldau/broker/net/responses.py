@@ -32,11 +32,11 @@ class Response:
         self.parts: list[Any] | None = None
 
     def encode(self, throttle_ms: int) -> list[Any]:
-        """The whole answer in the parts that it is sent in. Only `Exit.leave` calls this."""
+        """Return the whole answer in the parts that it is sent in. Only `Exit.leave` calls this."""
         raise NotImplementedError
 
     def errors(self) -> Iterator[int]:
-        """The codes of all errors that the answer tells of."""
+        """Return the codes of all errors that the answer tells of."""
         raise NotImplementedError
 
     def abandon(self) -> None:
@@ -70,7 +70,7 @@ class Responses:
         self.unsent = 0
 
     def __bool__(self) -> bool:
-        """Whether any answer has not been given to the output."""
+        """Return whether any answer has not been given to the output."""
         return bool(self._queue)
 
     @property

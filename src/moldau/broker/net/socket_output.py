@@ -97,7 +97,7 @@ class SocketOutput(Output):
 
 
 def _own_socket(transport: asyncio.BaseTransport) -> socket.socket:
-    """A socket of our own for a transport's connection; OSError when there are too many."""
+    """Return a socket of our own for a transport's connection; OSError when there are too many."""
     own = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
     own.setblocking(False)
     return own

@@ -1,4 +1,4 @@
-"""Who of a partition's replicas is in sync, as its leader sees it. No I/O, no clock.
+"""In-sync replicas: those of a partition that keep up, as its leader sees them. No I/O, no clock.
 
     isr        the in-sync replicas that the cluster has agreed on
     proposed   what this leader has asked the cluster to agree on instead, or None
@@ -118,7 +118,7 @@ class InSync:
         elr: tuple[int, ...] = (),
         minimum: int = 1,
     ) -> list[int]:
-        """The cluster's word on the partition; answers who was put out by somebody else.
+        """Take the cluster's word on the partition; return who was put out by somebody else.
 
         Those may be about to come back with less than they had: nothing is known of them.
         """
@@ -193,7 +193,7 @@ class InSync:
         return wanted
 
     def is_right(self, leader_end: int, high_watermark: int, now: float, lag_s: float) -> bool:
-        """Whether nothing is to be proposed, or it has been already."""
+        """Return whether nothing is to be proposed, or it has been already."""
         if self.proposed is not None:
             return True
         if self._is_past_elr:
@@ -209,21 +209,22 @@ class InSync:
     def _joins(
         self, replica: int, leader_end: int, high_watermark: int, now: float, lag_s: float
     ) -> bool:
-        """Whether a replica may join and would not be put out again at once: that a high watermark
-        has been reached which stands still says nothing."""
+        """Return whether a replica may join and would not be put out again at once: that a high
+        watermark has been reached which stands still says nothing."""
         return self.may_join(replica, high_watermark) and (
             self.may_commit or self.followers[replica].keeps_up(leader_end, now, lag_s)
         )
 
     def may_join(self, replica: int, high_watermark: int) -> bool:
-        """Whether a replica that is not in the set has got what it takes to be."""
+        """Return whether a replica that is not in the set has got what it takes to be."""
         if replica in self.isr or replica not in self.followers:
             return False
         log_end = self.followers[replica].log_end
         return log_end >= high_watermark and log_end >= self.epoch_start
 
     def committed(self, own_end: int, leader_end: int, now: float, lag_s: float) -> int:
-        """The offset that every counted replica has reached, `own_end` being the leader's own."""
+        """Return the offset that every counted replica has reached, `own_end` being the leader's
+        own."""
         least = own_end
         for follower in self._counted:
             if follower.log_end < least:
@@ -239,7 +240,7 @@ class InSync:
         return least
 
     def low_watermark(self, own_start: int, live: Iterable[int]) -> int:
-        """The offset before which no live replica holds anything any more."""
+        """Return the offset before which no live replica holds anything any more."""
         starts = [self.followers[each].log_start for each in live if each in self.followers]
         return min([own_start, *starts])
 

@@ -45,7 +45,7 @@ class LargeWrites:
         self._slots = asyncio.Semaphore(_THREADS)
 
     def release_of(self, batches: Batches) -> asyncio.Event | None:
-        """The release that these batches have to wait for, if any."""
+        """Return the release that these batches have to wait for, if any."""
         return next((self.held[key] for key, _ in batches if key in self.held), None)
 
     async def wait(self, batches: Batches) -> None:

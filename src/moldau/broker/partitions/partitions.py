@@ -79,7 +79,8 @@ class Partitions(dict[TopicPartition, Partition]):
         await self._flusher.close()
 
     def topic_name(self, key: TopicKey) -> str:
-        """The name that a request means by a name or an id; empty for an id that is not known."""
+        """Return the name that a request means by a name or an id; empty for an id that is not
+        known."""
         if isinstance(key, str):
             return key
         topic = self.state.topics_by_id.get(key)

@@ -51,7 +51,7 @@ class CheckedProduce(NamedTuple):
         return found
 
     def must_wait(self, partitions: Partitions) -> bool:
-        """Whether somebody holds a partition of the request."""
+        """Return whether somebody holds a partition of the request."""
         writes = partitions.large_writes
         return bool(writes.held) and writes.release_of(self.batches(partitions)) is not None
 

@@ -1,4 +1,4 @@
-"""What to say of a partition that this broker does not hold, or does not lead."""
+"""Refusals: the answer for a partition that this broker does not hold, or does not lead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from moldau.wire.primitives import TopicKey
 def absent(
     partitions: Partitions, key: TopicKey, index: int
 ) -> tuple[Error, tuple[int, int] | None]:
-    """The error, and where the partition is led (broker id, leader epoch) if it exists at all."""
+    """Return the error, and where the partition is led (broker id, leader epoch) if it exists at
+    all."""
     name = partitions.topic_name(key)
     state = partitions.state.partition(name, index)
     if state is not None:
@@ -24,7 +25,7 @@ def absent(
 
 
 def not_here(partitions: Partitions, key: TopicKey, index: int) -> FetchedPartition:
-    """The answer to a fetch from such a partition."""
+    """Return the answer to a fetch from such a partition."""
     error, leader = absent(partitions, key, index)
     # Kafka answers null if another broker has the partition, and an empty list if none has it.
     return FetchedPartition(index, error, leader=leader, aborted=None if leader else [])

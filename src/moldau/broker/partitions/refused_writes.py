@@ -64,7 +64,7 @@ class _Refusal:
         self.blocked = 0
 
     def blocks(self, sequence: int) -> bool:
-        """Whether a sequence has to wait for the refused one."""
+        """Return whether a sequence has to wait for the refused one."""
         if not _is_after(sequence, self.sequence):
             return False
         if _is_after(sequence, self.highest):
@@ -174,5 +174,5 @@ def _producer_of(batch: memoryview | None) -> tuple[int, int, int] | None:
 
 
 def _is_after(sequence: int, other: int) -> bool:
-    """Whether a sequence comes later; they begin at 0 again after the largest number."""
+    """Return whether a sequence comes later; they begin at 0 again after the largest number."""
     return 0 < (sequence - other) & _MASK < _HALF

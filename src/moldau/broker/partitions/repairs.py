@@ -129,7 +129,7 @@ class Repairs:
         return self._node.state.partition(partition.topic, partition.index)
 
     def _leader_without(self, state: PartitionState) -> int:
-        """Who leads, or will lead, if not this broker; NO_LEADER if nobody alive can."""
+        """Return who leads, or will lead, if not this broker; NO_LEADER if nobody alive can."""
         me, brokers = self._node.id, self._node.state.brokers
         if state.leader == me:
             successor = heir(state, me, eligible(self._node.state))
@@ -189,7 +189,8 @@ class Repairs:
         self._told_alone.discard(partition)
 
     def _is_dispensable(self, partition: Partition, state: PartitionState) -> bool:
-        """Whether the cluster counts on nothing that this replica has, or said that it has."""
+        """Return whether the cluster counts on nothing that this replica has, or said that it
+        has."""
         me = self._node.id
         return (
             self._leader_without(state) != NO_LEADER
@@ -199,7 +200,8 @@ class Repairs:
         )
 
     def _given_up(self, partition: Partition, state: PartitionState) -> PartitionState | None:
-        """The partition without this replica; None where it is, or where nobody else is left."""
+        """Return the partition without this replica; None where it is, or where nobody else is
+        left."""
         me, log = self._node.id, partition.log
         leader = self._leader_without(state)
         if leader == NO_LEADER:

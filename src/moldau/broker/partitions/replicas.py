@@ -297,7 +297,7 @@ class Replicas:
                     watcher.partition_configured(partition)
 
     def _config_of(self, topic: Topic) -> LogConfig:
-        """The settings of a topic's logs, parsed once for all that are opened in a row."""
+        """Return the settings of a topic's logs, parsed once for all that are opened in a row."""
         defaults = self._node.settings.topic_defaults
         parsed = self._parsed
         if parsed is None or parsed[0] is not topic.configs or parsed[1] is not defaults:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def common_end(epochs: LeaderEpochs, log_end: int, epoch: int, leader_end: int) -> int:
-    """Where to cut, when the leader says that its `epoch` ended at `leader_end`."""
+    """Return where to cut, when the leader says that its `epoch` ended at `leader_end`."""
     own_epoch, own_end = epochs.end_of(epoch, log_end)
     if own_epoch == epoch:
         return min(own_end, leader_end, log_end)
@@ -37,7 +37,7 @@ def common_end(epochs: LeaderEpochs, log_end: int, epoch: int, leader_end: int) 
 
 
 def diverging(partition: Partition, wanted: FetchPartition) -> FetchedPartition | None:
-    """Where a reader's log parts from ours, by the epoch of its last record (KIP-595)."""
+    """Return where a reader's log parts from ours, by the epoch of its last record (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end = partition.log.epochs.end_of(wanted.last_fetched_epoch, partition.log.log_end)
@@ -57,7 +57,7 @@ def diverging(partition: Partition, wanted: FetchPartition) -> FetchedPartition 
 
 
 def fenced(partition: Partition, fence: Error) -> FetchedPartition:
-    """The answer to a reader with another leader epoch; one that is behind is told ours."""
+    """Return the answer to a reader with another leader epoch; one that is behind is told ours."""
     leader = None
     if fence is Error.FENCED_LEADER_EPOCH:
         leader = (partition.leader, partition.leader_epoch)

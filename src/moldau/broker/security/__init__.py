@@ -1,1 +1,1 @@
-"""Who may do what: principals, rights and the authorizer."""
+"""Security: principals, rights and the authorizer."""

@@ -110,7 +110,7 @@ class Cleaner:
         return best
 
     async def _compact(self, chosen: Candidate) -> bool:
-        """One round; False if nothing came of it and it is better to wait."""
+        """Do one round; False if nothing came of it and it is better to wait."""
         settings, log = self._node.settings, chosen.log
         job = job_of(
             chosen,

@@ -146,7 +146,7 @@ class Stalls:
 
 
 def describe(frame: FrameType | None) -> str:
-    """The innermost functions of ours on a stack, the innermost first."""
+    """Return the innermost functions of ours on a stack, the innermost first."""
     names: list[str] = []
     while frame is not None and len(names) < 3:
         module = frame.f_globals.get("__name__", "")

@@ -1,4 +1,4 @@
-"""How far a start that takes long has got: a bar on a terminal, else a line now and then."""
+"""The progress of a long start: a bar on a terminal, else a line now and then."""
 
 from __future__ import annotations
 

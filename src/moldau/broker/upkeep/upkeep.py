@@ -1,4 +1,4 @@
-"""What a broker does on the side: retention, rolling, checkpoints, idle connections."""
+"""Upkeep: what a broker does on the side: retention, rolling, checkpoints, idle connections."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ class WrongUsage(Exception):
 
 
 def parse_flags(words: Sequence[str]) -> Flags | None:
-    """The flags of a well-formed command line; None for one that is not, or asks for help."""
+    """Return the flags of a well-formed command line; None for one that is not, or asks for
+    help."""
     found: Flags = {}
     remaining = iter(words)
     for word in remaining:
@@ -92,7 +93,7 @@ def settings_of(flags: Flags) -> BrokerSettings:
 
 
 def read_config(path: str) -> dict[str, str]:
-    """The settings of a file: TOML if its name ends in .toml, else lines of KEY=VALUE."""
+    """Return the settings of a file: TOML if its name ends in .toml, else lines of KEY=VALUE."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -109,7 +110,7 @@ def read_config(path: str) -> dict[str, str]:
 
 
 def parse_properties(text: str, path: str) -> dict[str, str]:
-    """The settings of KEY=VALUE lines, as in Kafka's server.properties."""
+    """Return the settings of KEY=VALUE lines, as in Kafka's server.properties."""
     found = {}
     for number, line in enumerate(text.splitlines(), 1):
         content = line.strip()

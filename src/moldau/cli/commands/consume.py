@@ -264,7 +264,7 @@ def parse_offset(text: str) -> tuple[int, bool]:
 def starting_points(
     consumer: Consumer, topic: str, only: list[int], asked: tuple[int, bool]
 ) -> tuple[list[TopicPartition], int]:
-    """Where to start in each partition, and how many messages lie ahead now."""
+    """Return where to start in each partition, and how many messages lie ahead now."""
     from confluent_kafka import TopicPartition
 
     known = topic_metadata(consumer, topic).partitions

@@ -249,7 +249,7 @@ def _chosen(
     topics: list[str],
     partitions: list[int],
 ) -> list[TopicPartition]:
-    """The partitions to move: of the given topics all, else those that have a commit."""
+    """Return the partitions to move: of the given topics all, else those that have a commit."""
     if not topics:
         if not committed:
             raise Failure(

@@ -140,7 +140,7 @@ def _steps(file: str) -> Iterator[tuple[int, BatchHeader, memoryview] | Damage]:
 
 
 def _decoded(header: BatchHeader, batch: memoryview) -> list[Record] | str:
-    """The records of a batch, or why they cannot be read."""
+    """Return the records of a batch, or why they cannot be read."""
     try:
         return list(records_of(batch))
     except BatchError as error:

@@ -233,7 +233,7 @@ def _follow(
 
 
 def line_parser(separator: str | None) -> Parse:
-    """The reader of plain lines: all value, or key and value around the separator."""
+    """Return the reader of plain lines: all value, or key and value around the separator."""
     if separator is None:
         return lambda line: Outgoing(None, line, [])
     mark = separator.encode()

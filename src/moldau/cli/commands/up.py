@@ -133,7 +133,7 @@ def _warn_of_odd_sizes(servers: int) -> None:
 
 
 def _ports(count: int, first: int) -> list[int]:
-    """The brokers' ports, each of them free at this moment."""
+    """Return the brokers' ports, each of them free at this moment."""
     if first == 0:
         from moldau.local.ports import free_ports
 

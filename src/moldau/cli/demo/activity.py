@@ -82,7 +82,7 @@ def tell_of_activity(story: Story, folder: Path, *, events: int, seed: int, keep
 
 
 def example_file() -> Path:
-    """The pipeline file: in the installed package, or beside `src` in the repository."""
+    """Return the pipeline file: in the installed package, or beside `src` in the repository."""
     shipped = Path(str(files(moldau))) / "examples" / EXAMPLE
     in_repository = Path(str(files(moldau))).parents[1] / "examples" / EXAMPLE
     for path in (shipped, in_repository):

@@ -110,7 +110,7 @@ class Members:
             self._members.append(Member(name, colour, command, self._address))
 
     def next_to_die(self) -> tuple[str, str]:
-        """Who it is, and which partitions that one has."""
+        """Return who it is, and which partitions that one has."""
         victim = self._members[1]
         return victim.name, ", ".join(map(str, sorted(victim.partitions)))
 
@@ -147,11 +147,11 @@ class Members:
         return all(partition not in member.partitions for member in self._living)
 
     def _waiting(self) -> int:
-        """How many messages wait for a dead member."""
+        """Return how many messages wait for a dead member."""
         return self._left(self._in_dead_hands)
 
     def _uncommitted(self) -> int:
-        """How many messages the living have not committed."""
+        """Return how many messages the living have not committed."""
         return self._left(lambda partition: not self._in_dead_hands(partition))
 
     def _left(self, counts: Callable[[int], bool]) -> int:

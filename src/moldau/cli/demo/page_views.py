@@ -66,7 +66,7 @@ class PageView(msgspec.Struct, frozen=True):
     country: str
 
     def encode(self) -> bytes:
-        """The value of its record: a JSON object."""
+        """Return the value of its record: a JSON object."""
         return _encode(self)
 
     @property

@@ -69,7 +69,7 @@ def prove(lake: Lake, produced: list[PageView], address: str) -> None:
 
 
 def check_events(rows: Sequence[Row], produced: Iterable[PageView]) -> list[Check]:
-    """Every event is in the table, once, as it was produced."""
+    """Check that every event is in the table, once, as it was produced."""
     wanted = {view.event_id: view for view in produced}
     problem = "" if len(rows) == len(wanted) else f"{len(wanted):,} were produced"
     count = Check("events produced = rows in the table", f"{len(rows):,}", problem)
@@ -179,7 +179,7 @@ def _counted(rows: Iterable[Row]) -> dict[PageMinute, Counted]:
 
 
 def _latest(topic: str, address: str) -> list[Row]:
-    """The last word of the topic on each page and minute."""
+    """Return the last word of the topic on each page and minute."""
     from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
     consumer = connect_consumer(address, enable_partition_eof=True)

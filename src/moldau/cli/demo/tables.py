@@ -65,7 +65,8 @@ def show_progress(produced: int, progress: Iterable[SinkProgress]) -> None:
 
 
 def show_results(lake: Lake, counted_before: int) -> int:
-    """The pages of the newest minute, if the table has more views in all than before; how many."""
+    """Return the pages of the newest minute, if the table has more views in all than before; how
+    many."""
     table = read_table(lake.views)
     found = [] if table is None else table.to_pylist()
     counted = sum(int(row["views"]) for row in found)

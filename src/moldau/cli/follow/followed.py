@@ -198,7 +198,8 @@ class Followed:
             raise Failure(f"{path} cannot be read: {problem.strerror}") from None
 
     def _find(self, known: KnownFile, arrived: Arrived) -> int | None:
-        """The file that a saved place is in: that inode or, if it holds something else, a copy."""
+        """Return the file that a saved place is in: that inode or, if it holds something else, a
+        copy."""
         first = min(arrived, default=None)
 
         def opened_if_it_is(path: Path | None) -> int | None:
@@ -222,7 +223,8 @@ class Followed:
         return None
 
     def _copy_of(self, marks: Marks) -> int | None:
-        """A rotated form of the path that holds what was read of a file which was cut since."""
+        """Return a rotated form of the path that holds what was read of a file which was cut
+        since."""
         if not marks.position:
             return None
         for path in rotations_of(self.path):
@@ -237,7 +239,8 @@ class Followed:
         return None
 
     def _is_copy(self, fd: int, size: int) -> bool:
-        """Whether all of a file is the beginning of one that we read: a copytruncate half-way."""
+        """Return whether all of a file is the beginning of one that we read: a copytruncate
+        half-way."""
         if not size:
             return False
         marks = Marks.read(fd, size)

@@ -37,12 +37,12 @@ class Marks(msgspec.Struct, frozen=True):
         return cls.of(position, *surroundings(fd, position))
 
     def hold_for(self, fd: int) -> bool:
-        """Whether an open file has these bytes; true for any file at position 0."""
+        """Return whether an open file has these bytes; true for any file at position 0."""
         return Marks.read(fd, self.position) == self
 
 
 def surroundings(fd: int, position: int) -> tuple[bytes, bytes]:
-    """The bytes that marks at a position are made of; fewer, where the file is shorter."""
+    """Return the bytes that marks at a position are made of; fewer, where the file is shorter."""
     tail_length = min(position, TAIL_BYTES)
     head = os.pread(fd, min(position, HEAD_BYTES), 0)
     return head, os.pread(fd, tail_length, position - tail_length)

@@ -42,14 +42,14 @@ def parse_position(value: bytes) -> tuple[str, int, int, int] | None:
 
 
 def partition_ends(consumer: Consumer, topic: str, partitions: Collection[int]) -> dict[int, int]:
-    """The end offset of every partition."""
+    """Return the end offset of every partition."""
     return _look_up(consumer, topic, partitions, LATEST)
 
 
 def read_back(
     consumer: Consumer, topic: str, offsets: Mapping[int, int], ids: Collection[str]
 ) -> dict[str, Arrived]:
-    """The lines of these files that lie in the topic at or behind the offsets, by file.
+    """Return the lines of these files that lie in the topic at or behind the offsets, by file.
 
     Reads to the end, and until no such line has come for a while.
     """

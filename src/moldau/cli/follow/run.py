@@ -77,7 +77,8 @@ def follow(
 
 
 def _absolute(file: Path) -> Path:
-    """The path without `..`, but with its last link kept: a link may come to lead elsewhere."""
+    """Return the path without `..`, but with its last link kept: a link may come to lead
+    elsewhere."""
     return file.parent.resolve() / file.name
 
 

@@ -22,7 +22,7 @@ def rotation_pattern(name: str) -> re.Pattern[str]:
 
 
 def rotations_of(path: Path) -> list[Path]:
-    """The rotated forms of a path that lie beside it, the one written to last at the end."""
+    """Return the rotated forms of a path that lie beside it, the one written to last at the end."""
     pattern = rotation_pattern(path.name)
     found = [
         (entry.stat().st_mtime_ns, entry.name)
@@ -33,7 +33,7 @@ def rotations_of(path: Path) -> list[Path]:
 
 
 def with_inode(folder: Path, device: int, inode: int) -> Path | None:
-    """The file of a folder that has this inode, whatever its name."""
+    """Return the file of a folder that has this inode, whatever its name."""
     for entry in _files(folder):
         if entry.inode() == inode and entry.stat().st_dev == device:
             return folder / entry.name
@@ -54,7 +54,8 @@ def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def open_file(path: Path) -> int | None:
-    """A descriptor for reading; None when nothing is there. OSError for what cannot be read."""
+    """Return a descriptor for reading; None when nothing is there. OSError for what cannot be
+    read."""
     try:
         # Without O_NONBLOCK, to open a named pipe would wait for its writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -65,12 +65,12 @@ class Source:
 
     @classmethod
     def start(cls, fd: int, position: int = 0) -> Source:
-        """A file that is new to us."""
+        """Return a file that is new to us."""
         return cls.resume(fd, uuid.uuid4().hex[:16], position, {})
 
     @classmethod
     def resume(cls, fd: int, id: str, position: int, arrived: Arrived) -> Source:
-        """A file in which everything before the position is delivered."""
+        """Return a file in which everything before the position is delivered."""
         head, tail = surroundings(fd, position)
         status = os.fstat(fd)
         return cls(
@@ -103,7 +103,7 @@ class Source:
         return (self.device, self.inode) == (status.st_dev, status.st_ino)
 
     def next_lines(self, most: int = READ_BYTES) -> list[Piece]:
-        """The whole lines that follow, about `most` bytes of them; an unfinished one waits.
+        """Return the whole lines that follow, about `most` bytes of them; an unfinished one waits.
 
         They count as sent only after `advance`. ContentChanged when the file is not what it was.
         """
@@ -139,7 +139,7 @@ class Source:
         return Piece(self.sent, data)
 
     def arrived_part(self, piece: Piece) -> int:
-        """How many bytes of this line a collector before us has delivered, as a message.
+        """Return how many bytes of this line a collector before us has delivered, as a message.
 
         It is all of it or nothing, but for a line that was taken for finished and went on.
         """
@@ -155,7 +155,7 @@ class Source:
         self.seen = (-1, -1)
 
     def advance(self, piece: Piece) -> bytes:
-        """The line is sent; returns the bytes that mark the place behind it."""
+        """Note that the line is sent; return the bytes that mark the place behind it."""
         if len(self.head) < HEAD_BYTES:
             self.head += piece.content[: HEAD_BYTES - len(self.head)]
         tail = piece.content[-TAIL_BYTES:]

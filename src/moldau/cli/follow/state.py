@@ -104,6 +104,7 @@ class StateFile:
 
 
 def default_folder() -> Path:
-    """Where state goes that outlives a run but is no configuration, by the XDG convention."""
+    """Return where state goes that outlives a run but is no configuration, by the XDG
+    convention."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "moldau" / "follow"

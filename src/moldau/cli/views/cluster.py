@@ -68,7 +68,7 @@ class ClusterView:
 
 
 def look(admin: AdminClient, moving: Mapping[TopicPartition, Ongoing]) -> ClusterView:
-    """The cluster as it is now; `moving` are the partitions on the move."""
+    """Return the cluster as it is now; `moving` are the partitions on the move."""
     with failures():
         described = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result()
     brokers = tuple(
@@ -85,7 +85,7 @@ def look(admin: AdminClient, moving: Mapping[TopicPartition, Ongoing]) -> Cluste
 
 
 def summary(view: ClusterView) -> str:
-    """One line: how many of everything, and what is wrong."""
+    """Return one line: how many of everything, and what is wrong."""
     topics = len({each.place[0] for each in view.partitions})
     text = (
         f"cluster {view.cluster_id}: {_count(len(view.brokers), 'broker')},"

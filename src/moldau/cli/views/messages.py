@@ -60,7 +60,8 @@ class BadLine(ValueError):
 
 
 def parse_json_line(line: bytes, encode: Callable[[Any], bytes] | None = None) -> Outgoing | None:
-    """The message of one JSON object, None of an empty line; BadLine says what is wrong with it.
+    """Return the message of one JSON object, None of an empty line; BadLine says what is wrong with
+    it.
 
     With `encode`, that is what makes bytes of the value.
     """
@@ -145,7 +146,7 @@ def _headers(given: object) -> HeaderList:
 
 
 def message_as_json(message: Message, decode: Decode | None = None) -> bytes:
-    """The JSON line of a consumed message, newline included."""
+    """Return the JSON line of a consumed message, newline included."""
     fields: dict[str, Any] = {
         "topic": message.topic(),
         "partition": message.partition(),
@@ -209,7 +210,7 @@ PLACEHOLDERS: dict[str, Callable[[Message], bytes]] = {
 
 
 def compile_format(template: str, decode: Decode | None = None) -> Callable[[Message], bytes]:
-    """The function that turns a message into one line of output, newline included.
+    """Return the function that turns a message into one line of output, newline included.
 
     Placeholders are `{key}` and so on, `{{` and `}}` stand for braces, and `\\n`, `\\t`, `\\0` for
     those characters. A null key or value is empty. ValueError names a placeholder that is not one.

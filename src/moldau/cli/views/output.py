@@ -66,7 +66,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[Text]:
-    """The lines of a table; a column of numbers, or of nothing but `-`, stands right."""
+    """Return the lines of a table; a column of numbers, or of nothing but `-`, stands right."""
     from rich.text import Text
 
     cells = [[str(cell) for cell in row] for row in rows]

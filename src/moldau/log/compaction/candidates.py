@@ -68,7 +68,8 @@ def candidate(log: Log, now_ms: int) -> Candidate | None:
 
 
 def _waits_too_long(segments: Sequence[Segment], dirty_start: int, oldest_ms: int) -> bool:
-    """Whether a segment that is not compacted yet begins with a record older than one may be."""
+    """Return whether a segment that is not compacted yet begins with a record older than one may
+    be."""
     if oldest_ms <= 0:
         return False
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
@@ -90,7 +91,7 @@ def job_of(
     bytes_per_second: float,
     broker_pid: int,
 ) -> Job:
-    """The work that a candidate means, as a value that a worker can be sent.
+    """Return the work that a candidate means, as a value that a worker can be sent.
 
     `tag` is unlike that of any other job.
     """

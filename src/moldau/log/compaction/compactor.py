@@ -165,7 +165,8 @@ class Compaction:
             yield group
 
     def _rewrite(self, group: list[Segment]) -> Cleaned | None:
-        """The new segment for a group; None if it would be the same as the one that there is."""
+        """Return the new segment for a group; None if it would be the same as the one that there
+        is."""
         job = self._job
         new = Segment(job.folder, group[0].base, 0, self._pool, self._limits, job.suffix)
         new.create(job.now_ms)
@@ -255,14 +256,14 @@ class Compaction:
         return self._rebuilt(header, payload, kept, begins_horizon)
 
     def _last(self, header: BatchHeader, batch: memoryview) -> Batch | None:
-        """The last batch of the log stays, if need be without records: a copy of the log would
+        """Keep the last batch of the log, if need be without records: a copy of the log would
         end before it otherwise, and give its offsets to other records."""
         if header.last_offset + 1 != self._log_end:
             return None
         return rebuild(header, b"", (), None) if header.count else batch
 
     def _filtered_marker(self, header: BatchHeader, batch: memoryview) -> Batch | None:
-        """A marker stays while its transaction has records, then for delete.retention.ms."""
+        """Keep a marker while its transaction has records, then for delete.retention.ms."""
         marker = read_end_marker(batch) if header.count else None
         horizon = _horizon(header)
         had_data = header.producer_id in self._with_data
@@ -283,9 +284,9 @@ class Compaction:
         return rebuild(header, payload, kept, horizon)
 
     def _identifies(self, header: BatchHeader) -> bool:
-        """Whether its producer is recognized by this batch: by the sequence numbers that are in it,
-        or, where only a marker is left, by its epoch. Kafka keeps the very last batch only; a
-        producer with several under way may have to repeat an earlier one."""
+        """Return whether its producer is recognized by this batch: by the sequence numbers that are
+        in it, or, where only a marker is left, by its epoch. Kafka keeps the very last batch only;
+        a producer with several under way may have to repeat an earlier one."""
         known = self._producers.get(header.producer_id)
         if known is None or header.producer_id < 0:
             return False
@@ -296,7 +297,7 @@ class Compaction:
 
 
 def _horizon(header: BatchHeader) -> int | None:
-    """The time from which on the tombstones of a batch may go, once that has been set."""
+    """Return the time from which on the tombstones of a batch may go, once that has been set."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
 
 

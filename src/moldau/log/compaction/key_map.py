@@ -55,7 +55,7 @@ class KeyMap:
         return True
 
     def get(self, key: bytes) -> int:
-        """The last offset of a key; -1 if it is not in the map."""
+        """Return the last offset of a key; -1 if it is not in the map."""
         table = self._table
         first, second = hash(key), hash(b"\0" + key)
         place = first % self._slots * _WORDS

@@ -99,7 +99,7 @@ class Swap:
 
 
 def swap(chosen: Candidate, job: Job, outcome: Outcome) -> bool:
-    """The whole of a `Swap` at once; blocks."""
+    """Do the whole of a `Swap` at once; blocks."""
     steps = Swap(chosen, job, outcome)
     if not steps.begin():
         return False
@@ -112,7 +112,8 @@ def swap(chosen: Candidate, job: Job, outcome: Outcome) -> bool:
 
 
 def is_unchanged(log: Log, segments: Sequence[Segment], sizes: Sequence[int]) -> bool:
-    """Whether the log still has these segments, with these sizes, and does not write to them."""
+    """Return whether the log still has these segments, with these sizes, and does not write to
+    them."""
     there = {segment.base: segment for segment in log.segments[:-1]}
     return all(
         there.get(segment.base) is segment and segment.size == size

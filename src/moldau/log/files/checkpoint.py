@@ -18,7 +18,8 @@ def encode_entries(entries: Iterable[str]) -> bytes:
 
 
 def decode_entries(content: bytes, path: str, fields: int) -> list[list[str]]:
-    """The entries of a checkpoint, each split into its `fields`; CorruptFile if it is none."""
+    """Return the entries of a checkpoint, each split into its `fields`; CorruptFile if it is
+    none."""
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError:

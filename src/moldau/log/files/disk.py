@@ -11,7 +11,7 @@ FILE_MODE = 0o644
 
 
 def read_small(path: str) -> bytes | None:
-    """A small file whole, or None if it does not exist. Nobody may be writing to it."""
+    """Return a small file whole, or None if it does not exist. Nobody may be writing to it."""
     try:
         # Without a file object: a start reads several of them for each of thousands of logs.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -35,7 +35,7 @@ def sync_folder(path: str) -> None:
 
 
 def can_sync_file_systems() -> bool:
-    """Whether the system can force one whole file system to disk: Linux does."""
+    """Return whether the system can force one whole file system to disk: Linux does."""
     return hasattr(ctypes.CDLL(None), "syncfs")
 
 

@@ -64,7 +64,7 @@ class FilePool:
         return len(self._ring)
 
     def open(self, path: str, holder: Holder, flags: int) -> OpenFile:
-        """The open file of `holder`, opened if it is not; StorageError if it cannot be."""
+        """Return the open file of `holder`, opened if it is not; StorageError if it cannot be."""
         with self._lock:
             if holder.file is not None:
                 return holder.file

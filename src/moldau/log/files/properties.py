@@ -16,7 +16,7 @@ PARTITION_METADATA = "partition.metadata"
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The `key=value` lines of a properties file; empty if there is no such file."""
+    """Return the `key=value` lines of a properties file; empty if there is no such file."""
     content = read_small(path)
     if content is None:
         return {}
@@ -47,7 +47,7 @@ def write_properties(path: str, values: Mapping[str, str]) -> None:
 
 
 def read_topic_id(path: str) -> uuid.UUID | None:
-    """The topic id in a `partition.metadata` file; None if there is none that can be read.
+    """Return the topic id in a `partition.metadata` file; None if there is none that can be read.
 
     The file is not forced to disk when it is written, so a power failure may leave it empty: the
     cluster's metadata knows the id too.
@@ -65,6 +65,6 @@ def read_topic_id(path: str) -> uuid.UUID | None:
 
 
 def encode_topic_id(topic_id: uuid.UUID) -> bytes:
-    """The content of a `partition.metadata` file."""
+    """Return the content of a `partition.metadata` file."""
     text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
     return f"version: 0\ntopic_id: {text}".encode()

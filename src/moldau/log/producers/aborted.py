@@ -37,7 +37,7 @@ class AbortedBatches:
                     self._ranges.setdefault(producer_id, []).append(span)
 
     def has(self, header: BatchHeader) -> bool:
-        """Whether the batch of data with that header was aborted."""
+        """Return whether the batch of data with that header was aborted."""
         if not header.is_transactional:
             return False
         return any(

@@ -66,8 +66,8 @@ class Snapshots:
                 self.remove(old)
 
     def latest(self, first_base: int) -> ProducerStates:
-        """The state of the newest snapshot that can be read; if none can, the empty one that the
-        log begins with."""
+        """Return the state of the newest snapshot that can be read; if none can, the empty one that
+        the log begins with."""
         while self.offsets:
             offset = max(self.offsets)
             path = self.path_of(offset)

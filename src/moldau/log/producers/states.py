@@ -196,7 +196,8 @@ class ProducerStates:
         )
 
     def first_unstable(self, high_watermark: int) -> int | None:
-        """The first offset of a transaction that is open, or ended at or above the watermark."""
+        """Return the first offset of a transaction that is open, or ended at or above the
+        watermark."""
         if not self._open and not self._decided:
             return None
         if self._decided:
@@ -242,7 +243,7 @@ class ProducerStates:
         }
 
     def encode(self) -> bytes:
-        """The content of a snapshot file."""
+        """Return the content of a snapshot file."""
         out = bytearray(_PREFIX.size)
         count = 0
         for producer_id, producer in self._producers.items():
@@ -265,7 +266,7 @@ class ProducerStates:
 
     @classmethod
     def decode(cls, content: bytes, path: str, end: int) -> ProducerStates:
-        """The states of a snapshot taken at `end`; CorruptFile if it is none."""
+        """Return the states of a snapshot taken at `end`; CorruptFile if it is none."""
         if len(content) < _PREFIX.size:
             raise CorruptFile(path, f"{len(content)} bytes are too few for a snapshot")
         version, crc, count = _PREFIX.unpack_from(content)

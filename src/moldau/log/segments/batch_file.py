@@ -152,7 +152,7 @@ class BatchFile:
     # Reading
 
     def read(self, position: int, size: int) -> bytes:
-        """The bytes of one batch, or its first ones."""
+        """Return the bytes of one batch, or its first ones."""
         try:
             data = os.pread(self.open().fd, size, position)
         except OSError as error:

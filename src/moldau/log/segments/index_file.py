@@ -84,7 +84,7 @@ class IndexFile:
         self.count += 1
 
     def search(self, column: int, value: int, low: int = 0) -> int:
-        """The number of the last entry from `low` on whose `column` is at most `value`, or
+        """Return the number of the last entry from `low` on whose `column` is at most `value`, or
         `low - 1`."""
         high = self.count
         start, tail = self._tail

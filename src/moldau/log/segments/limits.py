@@ -20,7 +20,8 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig) -> Limits:
-        """The limits that a topic's settings mean; one object for all logs that share them."""
+        """Return the limits that a topic's settings mean; one object for all logs that share
+        them."""
         global _latest
         if _latest[0] is config:
             return _latest[1]
@@ -39,7 +40,8 @@ class Limits(NamedTuple):
         return limits
 
     def roll_after_ms(self, base: int, first_timestamp: int) -> int:
-        """The timestamp after which a segment that began with `first_timestamp` is closed."""
+        """Return the timestamp after which a segment that began with `first_timestamp` is
+        closed."""
         if first_timestamp < 0:
             return NEVER
         # Spread by the base offset: as good as random, and the same after a restart.

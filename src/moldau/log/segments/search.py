@@ -40,8 +40,8 @@ def end_before(segment: Segment, offset: int) -> tuple[int, int]:
 
 
 def base_offset_at(segment: Segment, position: int, last_offset: int) -> int | None:
-    """The base offset of the batch at `position`; None, and a word in the log, if that is not the
-    batch that ends with `last_offset`, as the index has it."""
+    """Return the base offset of the batch at `position`; None, and a word in the log, if that is
+    not the batch that ends with `last_offset`, as the index has it."""
     found = segment.batches.range_at(position)
     if found is not None and found[1] == last_offset:
         return found[0]

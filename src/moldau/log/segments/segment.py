@@ -158,7 +158,7 @@ class Segment:
         self._limit_growth()
 
     def is_old(self, now_ms: int) -> bool:
-        """Whether the log should go on with another segment though this one is not full."""
+        """Return whether the log should go on with another segment though this one is not full."""
         # Records from the past do not make a young segment old.
         began_ms = max(self.first_timestamp, self.created_ms)
         return now_ms - began_ms > self.limits.max_age_ms

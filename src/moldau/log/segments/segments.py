@@ -73,15 +73,15 @@ class Segments:
         return self.items[number]
 
     def at(self, offset: int) -> Segment:
-        """The segment that `offset` falls into."""
+        """Return the segment that `offset` falls into."""
         return self.items[self.number_of(offset)]
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """Those from the one that `offset` falls into on."""
+        """Return those from the one that `offset` falls into on."""
         return self.items[self.number_of(offset) :]
 
     def number_of(self, offset: int) -> int:
-        """The number of the segment that `offset` falls into."""
+        """Return the number of the segment that `offset` falls into."""
         return max(0, bisect_right(self.items, offset, key=_base_of) - 1)
 
     def obey(self, limits: Limits) -> None:
@@ -158,7 +158,7 @@ class Segments:
     def files_from(
         self, offset: int, *, with_empty: bool, with_last_indexes: bool
     ) -> list[tuple[str, OpenFile]]:
-        """The files to force to disk so that all from `offset` on survives.
+        """Return the files to force to disk so that all from `offset` on survives.
 
         Recovery can do without the indexes of the last segment. An empty file matters where it was
         longer once.

@@ -49,7 +49,7 @@ class Checkpoints:
         self.high_watermarks = self._read(HIGH_WATERMARKS) or {}
 
     def names(self, key: TopicPartition) -> bool:
-        """Whether any of the files names that log."""
+        """Return whether any of the files names that log."""
         return (
             key in (self.recovery_points or ())
             or key in self.log_starts

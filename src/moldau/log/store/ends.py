@@ -65,11 +65,11 @@ class KnownEnds:
     entries: dict[tuple[UUID, int], tuple[int, int]]
 
     def end_of(self, topic_id: UUID, partition: int) -> int:
-        """Where a log ended; 0 for one that was not there."""
+        """Return where a log ended; 0 for one that was not there."""
         return self.entries.get((topic_id, partition), (0, 0))[0]
 
     def is_size(self, topic_id: UUID, partition: int, size: int) -> bool:
-        """Whether a log had this size at a clean stop; True for one that is not known."""
+        """Return whether a log had this size at a clean stop; True for one that is not known."""
         entry = self.entries.get((topic_id, partition))
         return entry is None or entry[1] == size & _SIZE_MASK
 
@@ -86,7 +86,7 @@ def boot_id() -> str:
 
 
 def read_ends(path: str) -> KnownEnds | None:
-    """The file of an earlier life; None if there is none, or it is not whole."""
+    """Return the file of an earlier life; None if there is none, or it is not whole."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -173,7 +173,7 @@ class LogEnds:
         self._header[_NEXT] = registration
 
     def take(self, topic_id: UUID, partition: int, end: int) -> Entry:
-        """An entry for a log that ends here; StorageError if the disk has no room for it."""
+        """Return an entry for a log that ends here; StorageError if the disk has no room for it."""
         if self._free:
             view, place = self._free.pop()
         else:

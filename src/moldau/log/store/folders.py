@@ -21,7 +21,7 @@ _UNIQUE = 32
 
 
 def find_logs(folder: str, trash: Trash) -> list[tuple[str, TopicPartition]]:
-    """The logs in a data folder, in order; what was being deleted goes to the trash."""
+    """Return the logs in a data folder, in order; what was being deleted goes to the trash."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -40,14 +40,15 @@ def find_logs(folder: str, trash: Trash) -> list[tuple[str, TopicPartition]]:
 
 
 def path_away(folder: str, unique: uuid.UUID, ending: str) -> str:
-    """A path for a log's folder that is taken out of service, unlike any other."""
+    """Return a path for a log's folder that is taken out of service, unlike any other."""
     parent, name = os.path.split(folder)
     suffix = f".{unique.hex}{ending}"
     return f"{parent}/{name[: _MAX_NAME - len(suffix)]}{suffix}"
 
 
 def earlier_away(away: str) -> list[str]:
-    """The paths of the same log's folders that were taken out of service before in the same way."""
+    """Return the paths of the same log's folders that were taken out of service before in the same
+    way."""
     parent, name = os.path.split(away)
     ending = name[name.rindex("-") :]
     start = name[: -_UNIQUE - len(ending)]

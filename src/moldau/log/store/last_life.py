@@ -25,7 +25,7 @@ class LastLife:
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
 
     def lost_nothing(self, registration: int) -> bool:
-        """Whether all that it had written is there, but for what others did to the folder.
+        """Return whether all that it had written is there, but for what others did to the folder.
 
         So it is after a clean stop, and after the end of the process alone, if no later life of the
         broker was registered in between: it would have had another folder, or this is a copy. Why
@@ -40,13 +40,14 @@ class LastLife:
         return self.marker is not None or ends.boot_id == boot_id() != ""
 
     def end_of(self, topic: str, topic_id: UUID, partition: int) -> int:
-        """Where a log ended that lost nothing; 0 for one that was not there."""
+        """Return where a log ended that lost nothing; 0 for one that was not there."""
         if self.ends is not None:
             return self.ends.end_of(topic_id, partition)
         return self.recovery_points.get((topic, partition), 0)
 
     def left_clean(self, topic_id: UUID | None, partition: int, size: int) -> bool:
-        """Whether a log of this size is as a clean stop left it, and need not be looked through."""
+        """Return whether a log of this size is as a clean stop left it, and need not be looked
+        through."""
         if self.marker is None:
             return False
         if self.ends is None or topic_id is None:
@@ -60,7 +61,7 @@ def last_life(
     recovery_points: dict[TopicPartition, int] | None,
     high_watermarks: dict[TopicPartition, int],
 ) -> LastLife:
-    """The last life by what lies in the folder, after `take_marker`."""
+    """Return the last life by what lies in the folder, after `take_marker`."""
     ends = read_ends(f"{folder}/{FILE_NAME}")
     if ends is not None and marker is not None and ends.stopped != _epoch_in(marker):
         # The marker is that of a later life, whose version kept no such record.
@@ -69,7 +70,7 @@ def last_life(
 
 
 def new_marker(epoch: int) -> bytes:
-    """The marker of a clean stop, as Kafka writes it, with the epoch of the registration."""
+    """Return the marker of a clean stop, as Kafka writes it, with the epoch of the registration."""
     return json.dumps({"version": 0, "brokerEpoch": epoch}).encode()
 
 
@@ -81,7 +82,7 @@ def _epoch_in(marker: bytes) -> object:
 
 
 def take_marker(folder: str) -> bytes | None:
-    """The marker of a clean stop, which goes for good before anything can change."""
+    """Return the marker of a clean stop, which goes for good before anything can change."""
     path = f"{folder}/{CLEAN_MARKER}"
     marker = read_small(path)
     if marker is not None:

@@ -135,7 +135,7 @@ class LogStore:
     def create(
         self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig | None = None
     ) -> Log:
-        """A new, empty log; StorageError if the disk refuses or there is one already."""
+        """Return a new, empty log; StorageError if the disk refuses or there is one already."""
         key = (topic, partition)
         folder = f"{self.folder}/{topic}-{partition}"
         if key in self.logs:
@@ -160,7 +160,7 @@ class LogStore:
         return log
 
     def remembers(self, key: TopicPartition) -> bool:
-        """Whether a checkpoint still names a log that has been deleted.
+        """Return whether a checkpoint still names a log that has been deleted.
 
         `create` then writes another first, which blocks.
         """
@@ -213,7 +213,7 @@ class LogStore:
         return away
 
     def _rename_away(self, topic: str, partition: int, ending: str) -> str | None:
-        """The new path of a log's folder; None if it was gone already."""
+        """Return the new path of a log's folder; None if it was gone already."""
         log = self.logs.pop((topic, partition))
         self.life.forget(log)
         log.abandon(StorageError(log.folder, "the log has been deleted"))

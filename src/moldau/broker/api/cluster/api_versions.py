@@ -42,7 +42,7 @@ _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 def api_versions(
     parts: ClusterParts, connection: Connection, request: Request, frame: memoryview
 ) -> bytes:
-    """The body of the response to an ApiVersions request of any version."""
+    """Return the body of the response to an ApiVersions request of any version."""
     version = request.version
     if not _VERSIONS[0] <= version <= _VERSIONS[1]:
         # KIP-511: a v0 body with our own range; the client asks again with a version that we know.
@@ -55,7 +55,7 @@ def api_versions(
 
 
 def _is_named(frame: memoryview, position: int) -> bool:
-    """Whether the client gives its software's name and version in KIP-511's letters."""
+    """Return whether the client gives its software's name and version in KIP-511's letters."""
     try:
         name, position = read_string(frame, position, True)
         number, position = read_string(frame, position, True)
@@ -80,7 +80,8 @@ def _encode(version: int, keeps_elr: bool, to_brokers: bool) -> bytes:
 
 
 def _features(version: int, keeps_elr: bool) -> bytes:
-    """The tagged fields: the features that are supported, an epoch, and the finalized ones."""
+    """Return the tagged fields: the features that are supported, an epoch, and the finalized
+    ones."""
     name = string(_ELR_FEATURE, True)
     tags = []
     if version >= _FIRST_WITH_FEATURES_FROM_0:
@@ -94,7 +95,7 @@ def _features(version: int, keeps_elr: bool) -> bytes:
 
 
 def served_versions(*, to_brokers: bool = False) -> dict[int, tuple[int, int]]:
-    """The APIs that this broker answers, with the first and last version of each."""
+    """Return the APIs that this broker answers, with the first and last version of each."""
     ranges = {
         api: (declared.first, declared.last)
         for api, declared in DECLARED.items()

@@ -20,7 +20,7 @@ CONTROLLERS = 2
 
 @handles(Api.DESCRIBE_CLUSTER, (0, 2), on_cluster(Operation.DESCRIBE))
 def describe_cluster(parts: ClusterParts, request: Request) -> Answer:
-    """The brokers under the addresses that this client can reach them by."""
+    """Return the brokers under the addresses that this client can reach them by."""
     body = request.body
     endpoint_type = getattr(body, "endpoint_type", BROKERS)
     if endpoint_type == CONTROLLERS:

@@ -18,7 +18,7 @@ from moldau.wire.errors import Error
 
 @handles(Api.DESCRIBE_LOG_DIRS, (1, 4), on_cluster(Operation.DESCRIBE))
 def describe_log_dirs(parts: ClusterParts, request: Request) -> Answer:
-    """The one data folder, with the partitions that were asked for and are here."""
+    """Return the one data folder, with the partitions that were asked for and are here."""
     folder = parts.node.settings.folder.absolute()
     try:
         disk = os.statvfs(folder)

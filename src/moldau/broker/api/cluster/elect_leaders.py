@@ -27,7 +27,8 @@ def _refuse(request: Request, error: ClusterError) -> Answer:
 
 @handles(Api.ELECT_LEADERS, (0, 2), on_cluster(Operation.ALTER), at_controller=_refuse)
 async def elect_leaders(parts: ClusterParts, request: Request) -> Answer:
-    """One result per partition asked for; where all are, every topic, with those that needed it."""
+    """Return one result per partition asked for; where all are, every topic, with those that needed
+    it."""
     number = getattr(request.body, "election_type", ElectionType.PREFERRED)
     try:
         kind = ElectionType(number)

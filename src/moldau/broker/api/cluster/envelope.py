@@ -68,7 +68,7 @@ async def _handle(parts: EnvelopeParts, request: Request) -> Answer:
 
 
 def _opened(request: Request) -> Request:
-    """The request inside, with the context of its client."""
+    """Return the request inside, with the context of its client."""
     body, outer = request.body, request.context
     context = Context(
         outer.listener,
@@ -106,7 +106,7 @@ def _opened(request: Request) -> Request:
 
 
 async def _answer(parts: EnvelopeParts, request: Request) -> bytes:
-    """The header and the body of the answer to the request inside."""
+    """Return the header and the body of the answer to the request inside."""
     api, version = request.api, request.version
     if not is_loaded(api, version):
         await asyncio.to_thread(load, api, version)

@@ -41,7 +41,8 @@ _FIRST_BY_ID = 12
 
 
 def _named_or_by_id(request: Request) -> list[TopicKey]:
-    """The topics that are asked for. Who asks for all is told of those that it may know of."""
+    """Return the topics that are asked for. Who asks for all is told of those that it may know
+    of."""
     return [topic.name or topic.topic_id for topic in request.body.topics or ()]
 
 

@@ -66,7 +66,8 @@ def _result(index: int, error: ClusterError | None) -> dict[str, Any]:
     Api.LIST_PARTITION_REASSIGNMENTS, (0, 0), on_cluster(Operation.DESCRIBE), at_controller=_refuse
 )
 def list_partition_reassignments(parts: ClusterParts, request: Request) -> Answer:
-    """The partitions that are moving; topics that are not, or are not known, are left out."""
+    """Return the partitions that are moving; topics that are not, or are not known, are left
+    out."""
     topics = request.body.topics
     wanted = None if topics is None else {topic.name: topic.partition_indexes for topic in topics}
     return {

@@ -38,7 +38,7 @@ def _keys(key_type: int, request: Request) -> Iterable[str]:
     on_transactional_ids(Operation.DESCRIBE, partial(_keys, TRANSACTION)),
 )
 def find_coordinator(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
-    """One key, or since v4 several; the first ever asked for creates the coordinator's topic."""
+    """Find the coordinator of a key, or since v4 of several; the first ever creates its topic."""
     shards = _shards(parts, _key_type(request))
     if shards is not None and not shards.has_topic:
         return _create_and_answer(parts, request, shards)
@@ -50,7 +50,7 @@ async def _create_and_answer(parts: GroupParts, request: Request, shards: Shards
 
 
 def _shards(parts: GroupParts, key_type: int) -> Shards[Any] | None:
-    """The topic that says who coordinates keys of this type; None where there are none."""
+    """Return the topic that says who coordinates keys of this type; None where there are none."""
     return parts.groups.shards if key_type == GROUP else None
 
 

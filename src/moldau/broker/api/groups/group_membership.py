@@ -28,7 +28,7 @@ _PROTOCOL_IN_SYNC = 5
 
 
 def when_done(answer: asyncio.Future[T], tell: Callable[[T], Answer]) -> Answer | Awaitable[Answer]:
-    """The answer at once where it is known already, which spares a task."""
+    """Return the answer at once where it is known already, which spares a task."""
     return tell(answer.result()) if answer.done() else _later(answer, tell)
 
 
@@ -114,7 +114,7 @@ def _synced(synced: Synced) -> Answer:
 
 @handles(Api.HEARTBEAT, (0, 4), on_groups(Operation.READ, the_group))
 def heartbeat(parts: GroupParts, request: Request) -> Answer:
-    """A member lives."""
+    """Note that a member lives."""
     body = request.body
     instance_id = getattr(body, "group_instance_id", None)
     error = parts.groups.heartbeat(body.group_id, body.member_id, instance_id, body.generation_id)
@@ -123,7 +123,7 @@ def heartbeat(parts: GroupParts, request: Request) -> Answer:
 
 @handles(Api.LEAVE_GROUP, (0, 5), on_groups(Operation.READ, the_group))
 def leave_group(parts: GroupParts, request: Request) -> Answer:
-    """One member leaves, or since v3 any number."""
+    """Let a member leave, or since v3 any number of them."""
     body = request.body
     if request.version < _SEVERAL_LEAVE:
         outcome = parts.groups.leave(body.group_id, [Departure(body.member_id)])

@@ -26,7 +26,7 @@ _UNKNOWN_GROUP = 6
     Api.DESCRIBE_GROUPS, (0, 6), on_groups(Operation.DESCRIBE, lambda request: request.body.groups)
 )
 def describe_groups(parts: GroupParts, request: Request) -> Answer:
-    """Each group with its members; one that is not there is dead."""
+    """Return each group with its members; one that is not there is dead."""
     operations = getattr(request.body, "include_authorized_operations", False)
     groups = []
     for group_id in request.body.groups:
@@ -77,7 +77,8 @@ def _described(group: ClassicGroup) -> dict[str, Any]:
     Api.LIST_GROUPS, (0, 5), Right(Operation.DESCRIBE, Resource.GROUP, unless=Operation.DESCRIBE)
 )
 def list_groups(parts: GroupParts, request: Request) -> Answer:
-    """The groups of this parts, in the states (v4) and of the types (v5) that are asked for."""
+    """Return the groups of this broker, in the states (v4) and of the types (v5) that are asked
+    for."""
     found = parts.groups.list_groups()
     if isinstance(found, Error):
         return {"error_code": found, "groups": ()}

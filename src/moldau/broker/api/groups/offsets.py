@@ -41,7 +41,8 @@ def _fetching_groups(request: Request) -> list[TopicKey]:
 
 
 def _fetched_topics(request: Request) -> list[TopicKey]:
-    """The topics that are asked for. Who asks for all is told of those that it may know of."""
+    """Return the topics that are asked for. Who asks for all is told of those that it may know
+    of."""
     groups = [request.body] if request.version < _SEVERAL_GROUPS else request.body.groups
     return [
         topic.name if request.version < _TOPIC_IDS else topic.topic_id

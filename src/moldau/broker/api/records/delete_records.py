@@ -71,7 +71,7 @@ def _delete(parts: RecordParts, topic: str, wanted: Any) -> dict[str, Any] | tup
 async def _settled(
     parts: RecordParts, begun: dict[str, Any] | tuple[Partition, int], deadline: float
 ) -> dict[str, Any]:
-    """The answer once the live followers have deleted it too, or time is up."""
+    """Return the answer once the live followers have deleted it too, or time is up."""
     if isinstance(begun, dict):
         return begun
     partition, offset = begun

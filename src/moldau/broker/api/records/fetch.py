@@ -209,7 +209,7 @@ def _decode(version: int, frame: memoryview, start: int) -> FetchRequest:
 
 
 def _topics(request: Request) -> Iterable[TopicKey]:
-    """The topics that a consumer names; those of its session were asked about before."""
+    """Return the topics that a consumer names; those of its session were asked about before."""
     return () if as_follower(request) else [key for key, _ in request.body.topics]
 
 

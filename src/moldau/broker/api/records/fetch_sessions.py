@@ -72,7 +72,7 @@ class FetchSession:
                 self._partitions.pop((key, index), None)
 
     def wanted(self) -> list[tuple[TopicKey, list[FetchPartition]]]:
-        """All partitions of the session, neighbours of one topic together."""
+        """Return all partitions of the session, neighbours of one topic together."""
         topics: list[tuple[TopicKey, list[FetchPartition]]] = []
         for (key, _), told in self._partitions.items():
             if not topics or topics[-1][0] != key:
@@ -83,7 +83,7 @@ class FetchSession:
     def news(
         self, topics: list[tuple[TopicKey, list[FetchedPartition]]]
     ) -> list[tuple[TopicKey, list[FetchedPartition]]]:
-        """The part of an answer that the client does not know yet."""
+        """Return the part of an answer that the client does not know yet."""
         news = []
         for key, partitions in topics:
             changed = []
@@ -113,7 +113,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def open(self, request: FetchRequest, by_id: bool) -> FetchSession | None:
-        """The session of a request, begun or gone on with; None where it wants none."""
+        """Return the session of a request, begun or gone on with; None where it wants none."""
         if request.session_epoch in (NO_EPOCH, FIRST_EPOCH):
             self._end(request.session_id)
             if request.session_epoch == NO_EPOCH or not self._slots:

@@ -28,7 +28,7 @@ def _transactional_ids(request: Request) -> tuple[str, ...]:
     on_cluster(Operation.IDEMPOTENT_WRITE, lambda request: not _transactional_ids(request)),
 )
 async def init_producer_id(parts: RecordParts, request: Request) -> Answer:
-    """A new producer id with epoch 0.
+    """Return a new producer id with epoch 0.
 
     A producer that names the id it had (KIP-360) gets a new one too: without a transactional id
     nobody else can have it, and old sequence numbers mean nothing under the new one.

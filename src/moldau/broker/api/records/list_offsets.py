@@ -46,7 +46,8 @@ class _NotKnownYet(Exception):
 
 @handles(Api.LIST_OFFSETS, (1, 11), on_topics(Operation.DESCRIBE, named_topics))
 async def list_offsets(parts: RecordParts, request: Request) -> Answer:
-    """One answer per partition, in the order asked; one that is asked for twice is refused."""
+    """Return one answer per partition, in the order asked; one that is asked for twice is
+    refused."""
     committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED
     is_follower = request.body.replica_id >= 0
     counts = Counter(

@@ -299,7 +299,7 @@ def _append(
 
 
 def _no_transactions(request: ProduceRequest) -> tuple[Error, str]:
-    """Why a transactional batch is refused: nobody would ever end its transaction."""
+    """Return why a transactional batch is refused: nobody would ever end its transaction."""
     if request.transactional_id is None:
         code = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return code, "a transactional batch has no transactional id"

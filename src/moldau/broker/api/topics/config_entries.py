@@ -78,7 +78,7 @@ def topic_entries(
     *,
     all_units: bool = False,
 ) -> list[ConfigEntry]:
-    """All settings of a topic that has `configs` of its own.
+    """Return all settings of a topic that has `configs` of its own.
 
     With `all_units` the source of a value may be a setting in hours; of Kafka's answers those about
     new topics are so, and those about old ones are not.
@@ -98,7 +98,7 @@ def topic_entries(
 
 
 def broker_entries(settings: BrokerSettings, dynamic: BrokerConfigs) -> list[ConfigEntry]:
-    """All settings of this broker."""
+    """Return all settings of this broker."""
     effective = effective_settings(settings, dynamic)
     own = definitions(BrokerSettings)
     entries = []
@@ -126,7 +126,7 @@ def broker_entries(settings: BrokerSettings, dynamic: BrokerConfigs) -> list[Con
 
 
 def default_broker_entries(dynamic: BrokerConfigs) -> list[ConfigEntry]:
-    """The dynamic settings that every broker has."""
+    """Return the dynamic settings that every broker has."""
     known = broker_settings()
     return [
         ConfigEntry(

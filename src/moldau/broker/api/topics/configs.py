@@ -84,7 +84,8 @@ def _on_resources(operation: Operation) -> tuple[Right, ...]:
 
 @handles(Api.DESCRIBE_CONFIGS, (1, 4), *_on_resources(Operation.DESCRIBE_CONFIGS))
 async def describe_configs(parts: TopicParts, request: Request) -> Answer:
-    """The settings of each resource, all or those named; a few at a time, since each has dozens."""
+    """Return the settings of each resource, all or those named; a few at a time, since each has
+    dozens."""
     body = request.body
     results = []
     slices = Slices()
@@ -165,7 +166,8 @@ def _named(resource: Any) -> dict[str, Any]:
 async def _at_controller(
     parts: TopicParts, request: Request, change_of: Callable[[Any], Change]
 ) -> Answer:
-    """The controller's answer, but for the settings of brokers other than the one that was asked.
+    """Return the controller's answer, but for the settings of brokers other than the one that was
+    asked.
 
     Those are refused by whoever was asked: the controller does not know who that was.
     """
@@ -272,7 +274,7 @@ def _check_values(resource: Any, nulls: Sequence[str]) -> None:
 
 
 async def _alter(parts: TopicParts, request: Request, change_of: Callable[[Any], Change]) -> Answer:
-    """One outcome per resource; those that succeed do so together, in one write."""
+    """Return one outcome per resource; those that succeed do so together, in one write."""
     resources = request.body.resources
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
 
@@ -324,7 +326,7 @@ def _check_without_settings(kind: int, name: str, configs: Configs) -> None:
 
 
 def _asked(parts: TopicParts, request: Request) -> int | None:
-    """The broker that the client asked: a broker's own settings are changed at that broker,
+    """Return the broker that the client asked: a broker's own settings are changed at that broker,
     wherever the controller is. None where another has seen to that."""
     if request.is_forwarded:
         return None

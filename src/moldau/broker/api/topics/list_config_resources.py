@@ -17,7 +17,8 @@ _FIRST_WITH_TYPES = 1
 
 @handles(Api.LIST_CONFIG_RESOURCES, (0, 1), on_cluster(Operation.DESCRIBE_CONFIGS))
 def list_config_resources(parts: TopicParts, request: Request) -> Answer:
-    """The topics and the brokers; loggers, groups and client metrics have no settings here."""
+    """Return the topics and the brokers; loggers, groups and client metrics have no settings
+    here."""
     wanted = {int(ResourceType.CLIENT_METRICS)}
     if request.version >= _FIRST_WITH_TYPES:
         wanted = set(request.body.resource_types) or {int(kind) for kind in ResourceType}

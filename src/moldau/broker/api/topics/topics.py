@@ -38,7 +38,7 @@ def _refuse_creation(request: Request, error: ClusterError) -> Answer:
     at_controller=_refuse_creation,
 )
 async def create_topics(parts: TopicParts, request: Request) -> Answer:
-    """One answer per name: the topic with all its settings, or why it was refused."""
+    """Return one answer per name: the topic with all its settings, or why it was refused."""
     body = request.body
     counts = Counter(topic.name for topic in body.topics)
     wanted = [_new_topic(topic) for topic in body.topics if counts[topic.name] == 1]
@@ -159,7 +159,7 @@ def _refusal(
 
 
 def _is_named_too(parts: TopicParts, id: UUID, counts: Counter[tuple[str | None, UUID]]) -> bool:
-    """Whether the topic is given by name as well, and is refused under that."""
+    """Return whether the topic is given by name as well, and is refused under that."""
     topic = parts.node.state.topics_by_id.get(id)
     return topic is not None and counts[None, id] == counts[topic.name, _NO_ID] == 1
 

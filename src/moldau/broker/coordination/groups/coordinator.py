@@ -102,14 +102,14 @@ class GroupCoordinator:
     # Which groups are here
 
     def find(self, group_id: str) -> HeldGroup | Error:
-        """The group, or GROUP_ID_NOT_FOUND, or why this broker cannot say."""
+        """Return the group, or GROUP_ID_NOT_FOUND, or why this broker cannot say."""
         groups = self.shards.find(group_id)
         if isinstance(groups, Error):
             return groups
         return groups.by_id.get(group_id, Error.GROUP_ID_NOT_FOUND)
 
     def list_groups(self) -> list[HeldGroup] | Error:
-        """All groups here; the error while some are still being read back."""
+        """Return all groups here; the error while some are still being read back."""
         if self.shards.is_loading:
             return Error.COORDINATOR_LOAD_IN_PROGRESS
         return list(self._held())
@@ -175,7 +175,8 @@ class GroupCoordinator:
         return errors
 
     def _classic(self, group_id: str) -> tuple[HeldGroup, ClassicGroup] | Error:
-        """The group that a member says to be in; UNKNOWN_MEMBER_ID if there is no classic one."""
+        """Return the group that a member says to be in; UNKNOWN_MEMBER_ID if there is no classic
+        one."""
         if not group_id:
             return Error.INVALID_GROUP_ID
         held = self.find(group_id)

@@ -91,11 +91,11 @@ class Group(Protocol):
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member may want the topic."""
+        """Return whether a member may want the topic."""
         ...
 
     def keeps_offsets_of(self, topic: str) -> bool:
-        """Whether offsets of the topic are kept however old they are (KIP-211)."""
+        """Return whether offsets of the topic are kept however old they are (KIP-211)."""
         ...
 
     def check_commit(

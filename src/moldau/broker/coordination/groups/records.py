@@ -131,7 +131,7 @@ def read_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 
 def read_offset(data: bytes) -> CommittedOffset:
-    """The value of a committed offset, in any version."""
+    """Return the value of a committed offset, in any version."""
     fields = Fields(data)
     version = fields.version(_LAST_VALUE, _FLEXIBLE_VALUE)
     offset = fields.fixed(INT64)
@@ -143,7 +143,7 @@ def read_offset(data: bytes) -> CommittedOffset:
 
 
 def read_group(data: bytes) -> GroupMetadata:
-    """The value of a group's metadata, in any version."""
+    """Return the value of a group's metadata, in any version."""
     fields = Fields(data)
     version = fields.version(_LAST_VALUE, _FLEXIBLE_VALUE)
     protocol_type = fields.text()

@@ -16,7 +16,8 @@ _EARLIEST = -2
 async def leader_bounds(
     connection: AsyncConnection, replica: int, followed: Followed
 ) -> tuple[int, int]:
-    """The first offset and the end, as of the followed term; Refused by who does not lead in it."""
+    """Return the first offset and the end, as of the followed term; Refused by who does not lead in
+    it."""
     start = await _offset_at(connection, replica, followed, _EARLIEST)
     return start, await _offset_at(connection, replica, followed, _LATEST)
 

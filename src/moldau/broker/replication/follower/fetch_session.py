@@ -69,7 +69,7 @@ class FetcherSession:
     def next_request(
         self,
     ) -> tuple[list[tuple[TopicKey, list[FetchPartition]]], list[tuple[TopicKey, list[int]]]]:
-        """The partitions to name in the next request, and those to forget."""
+        """Return the partitions to name in the next request, and those to forget."""
         wanted: dict[TopicKey, list[FetchPartition]] = {}
         for partition in self._to_send:
             wanted.setdefault(partition[0], []).append(self._wanted(partition))

@@ -155,7 +155,7 @@ class Fetcher:
         self._session.reset()
 
     def _own_epoch(self) -> int | None:
-        """The epoch of this broker's registration; None while it has none."""
+        """Return the epoch of this broker's registration; None while it has none."""
         own = self._node.state.brokers.get(self._node.id)
         return None if own is None or own.epoch < 0 else own.epoch
 

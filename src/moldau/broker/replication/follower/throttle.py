@@ -10,6 +10,6 @@ class Throttle:
         self._free_at = 0.0
 
     def take(self, size: int, bytes_per_second: int, now: float) -> float:
-        """The seconds to wait before the next copy, after one of `size` bytes."""
+        """Return the seconds to wait before the next copy, after one of `size` bytes."""
         self._free_at = max(self._free_at, now) + size / bytes_per_second
         return self._free_at - now

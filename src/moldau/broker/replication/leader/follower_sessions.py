@@ -33,7 +33,7 @@ class FollowerSessions:
         return len(self._sessions)
 
     def open(self, request: FetchRequest, by_id: bool) -> FollowerSession:
-        """The session of a request, begun or gone on with; SessionError if it fits none."""
+        """Return the session of a request, begun or gone on with; SessionError if it fits none."""
         if request.session_epoch in (NO_EPOCH, FIRST_EPOCH):
             self._end(request.session_id)
             if request.session_epoch == NO_EPOCH:

@@ -84,7 +84,8 @@ class IsrChanges:
         )
 
     def _is_eligible(self, in_sync: InSync, replica: int) -> bool:
-        """Whether what is known of a follower is of its present life, and that not about to end."""
+        """Return whether what is known of a follower is of its present life, and that not about to
+        end."""
         registered = self._node.state.brokers.get(replica)
         if registered is None or registered.stopping:
             return False

@@ -30,7 +30,7 @@ def is_rack_aware(name: str) -> bool:
 def select_replica(
     partition: Partition, state: ClusterState, rack: str, listener: str, offset: int, me: int
 ) -> int | None:
-    """The follower to read `offset` from; None if the leader is as good as any."""
+    """Return the follower to read `offset` from; None if the leader is as good as any."""
     in_sync = partition.in_sync
     if in_sync is None:
         return None

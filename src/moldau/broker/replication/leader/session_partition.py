@@ -159,7 +159,7 @@ class SessionPartition:
         return (answer if is_worth_sending else None), has_more
 
     def _refuse(self) -> FetchedPartition | None:
-        """Why this follower may not copy the partition from here."""
+        """Return why this follower may not copy the partition from here."""
         partition, index = self.partition, self.key[1]
         if partition is None:
             return not_here(self._held, *self.key)
@@ -182,7 +182,7 @@ class SessionPartition:
         return None
 
     def _misplaced(self) -> FetchedPartition | None:
-        """Where the follower's log goes wrong, if it does."""
+        """Return where the follower's log goes wrong, if it does."""
         assert self.partition is not None
         wanted, log = self.wanted, self.partition.log
         if wanted.fetch_offset >= log.log_start:

@@ -315,7 +315,7 @@ class Generations:
         self._find_next_deadline()
 
     def _needs_heartbeats(self, member: Member) -> bool:
-        """Who waits for an answer need not be heard of, unless nobody ever knew it was there."""
+        """Excuse members that wait for an answer, unless nobody ever knew that they were there."""
         return member.is_new or member.id not in self.waiting
 
     def _find_next_deadline(self) -> None:

@@ -119,13 +119,14 @@ class ClassicGroup:
         return self.state is State.EMPTY and not self.pending
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member may want the topic; assumed of consumers that cannot be understood."""
+        """Return whether a member may want the topic; assumed of consumers that cannot be
+        understood."""
         subscribed = self._generations.subscribed
         return self.roster.is_consumer if subscribed is None else topic in subscribed
 
     def keeps_offsets_of(self, topic: str) -> bool:
-        """Whether offsets of the topic are kept however old they are: while a member wants it, and
-        while it is not known what they want."""
+        """Return whether offsets of the topic are kept however old they are: while a member wants
+        it, and while it is not known what they want."""
         is_known = self.state is State.STABLE and self._generations.subscribed is not None
         return self.is_subscribed_to(topic) if is_known or self.is_empty else True
 
@@ -228,7 +229,7 @@ class ClassicGroup:
     # Assignments
 
     def sync(self, request: Sync, ticket: Ticket, now: int) -> list[Effect]:
-        """A member asks for its assignment; the leader brings everyone's."""
+        """Give a member its assignment; the leader brings everyone's."""
         member_id = request.member_id
         error = self._check_sync(request)
         if error:
@@ -294,7 +295,7 @@ class ClassicGroup:
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, now: int
     ) -> Error:
-        """A member lives; the error tells it to join again where it must."""
+        """Note that a member lives; the error tells it to join again where it must."""
         error = self._check_generation(member_id, instance_id, generation)
         if error:
             return error

@@ -43,7 +43,7 @@ class Member:
 
     @classmethod
     def stored(cls, metadata: MemberMetadata, protocol: str | None) -> Member:
-        """The member that was written down, with the one protocol that is known of it."""
+        """Return the member that was written down, with the one protocol that is known of it."""
         return cls(
             metadata.member_id,
             metadata.instance_id,
@@ -68,7 +68,7 @@ class Member:
         return b""
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """The one of the candidates that the member likes best."""
+        """Return the one of the candidates that the member likes best."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def to_store(self, protocol: str | None, assignment: bytes) -> MemberMetadata:

@@ -1,4 +1,4 @@
-"""Why a group rebalanced, gathered while it happens and told in one line."""
+"""Reports of rebalances: the reasons, gathered while they happen and logged in one line."""
 
 from __future__ import annotations
 

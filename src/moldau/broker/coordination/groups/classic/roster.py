@@ -55,7 +55,8 @@ class Roster:
             self.by_instance[member.instance_id] = new_id
 
     def find(self, member_id: str, instance_id: str | None) -> str:
-        """The member id that is meant: whoever has no id is known by its instance id, or not."""
+        """Return the member id that is meant: whoever has no id is known by its instance id, or
+        not."""
         if not member_id and instance_id is not None:
             return self.by_instance.get(instance_id, "")
         return member_id
@@ -84,7 +85,7 @@ class Roster:
         self._support.update(_names(protocols))
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether somebody with these could be a member beside the others."""
+        """Return whether somebody with these could be a member beside the others."""
         if not self.members:
             return bool(protocol_type and protocols)
         if protocol_type != self.protocol_type:
@@ -103,7 +104,8 @@ class Roster:
         return self.protocol_type == CONSUMER
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that consumers want between them; None where one cannot be understood."""
+        """Return the topics that consumers want between them; None where one cannot be
+        understood."""
         if not self.is_consumer:
             return None
         topics: set[str] = set()

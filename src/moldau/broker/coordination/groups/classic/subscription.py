@@ -1,4 +1,4 @@
-"""What a consumer says in JoinGroup about the topics it wants, as far as a coordinator need know.
+"""Subscriptions: the topics that a consumer names in JoinGroup, as far as a coordinator cares.
 
 The bytes belong to the clients. Every version begins as version 0 does: a version, then the topics.
 """
@@ -13,7 +13,7 @@ CONSUMER = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a consumer's subscription; None where the bytes are something else."""
+    """Return the topics of a consumer's subscription; None where the bytes are something else."""
     view = memoryview(metadata)
     topics = set()
     try:
