@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from moldau.spark.errors import OptionError
 from moldau.spark.sink.options import SinkOptions
@@ -13,6 +13,7 @@ from moldau.testing import Broker
 from tests.spark.topics import fresh_topic, read_by_librdkafka
 
 BASE = {"kafka.bootstrap.servers": "host:9092"}
+TYPES = {"int": IntegerType(), "string": StringType()}
 
 
 def save(frame: DataFrame, broker: Broker, **options: str) -> None:
@@ -84,9 +85,10 @@ class TestOnSpark:
 
 
 def parse(schema: str, **more: str) -> SinkOptions:
-    fields = StructType.fromDDL(schema)
-    assert isinstance(fields, StructType)
-    return SinkOptions.parse(BASE | more, fields)
+    # Spark parses such a text too, but only where a session runs.
+    fields = [column.split() for column in schema.split(", ")]
+    columns = StructType([StructField(name, TYPES[type]) for name, type in fields])
+    return SinkOptions.parse(BASE | more, columns)
 
 
 @pytest.mark.parametrize(
