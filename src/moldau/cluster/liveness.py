@@ -23,7 +23,7 @@ from moldau.peer.peers import Lane, Peers, Purpose
 # that did not answer, or a death is reported again.
 LIVENESS = Purpose("liveness", greets=False, first_backoff_s=0.25, longest_backoff_s=0.25)
 # A broker that was reported this often and is still watched is alive.
-_MOST_REPORTS = 4
+MOST_REPORTS = 4
 
 Report = Callable[[BrokerInfo], Awaitable[None]]
 
@@ -77,7 +77,7 @@ class Liveness:
             except ConnectionRefused:
                 if not is_alive:
                     reports += await self._say_dead(broker)
-                    is_alive = reports == _MOST_REPORTS
+                    is_alive = reports == MOST_REPORTS
                 elif not is_told:
                     is_told = True
                     self._tell_of_firewall(broker)
