@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -17,12 +19,39 @@ COMPARISON = "kafka.json"
 ALONE = "results.json"
 
 
+R = TypeVar("R", Comparison, Report)
+
+
 def keep(report: Comparison | Report, folder: Path = HERE) -> None:
-    """Keeps the figures of a run in `folder`, and writes the page anew."""
-    name = ALONE if isinstance(report, Report) else COMPARISON
+    """Keeps the figures of a whole run in `folder`, and writes the page anew."""
     encoded = msgspec.json.format(msgspec.json.encode(report), indent=2)
-    (folder / name).write_bytes(encoded + b"\n")
+    (folder / _name(report)).write_bytes(encoded + b"\n")
     (folder / "RESULTS.md").write_text(_page(folder))
+
+
+def keep_some(report: R, order: Iterable[str], folder: Path = HERE) -> None:
+    """Puts the figures of some measurements in the place of what the last whole run has of them.
+
+    Ratios are taken within a measurement, so each row stays one of one run. The page says which
+    were measured later, and when.
+    """
+    whole = msgspec.json.decode((folder / _name(report)).read_bytes(), type=type(report))
+    places = {name: place for place, name in enumerate(order)}
+    again = {row.measurement for row in report.rows}
+    rows = [row for row in whole.rows if row.measurement not in again] + list(report.rows)
+    rows.sort(key=lambda row: places.get(row.measurement, len(places)))
+    later = {f"{name}, measured later": report.machine["date"] for name in sorted(again)}
+    skipped = {name: why for name, why in whole.skipped.items() if name not in again}
+    keep(
+        msgspec.structs.replace(
+            whole, rows=tuple(rows), machine=whole.machine | later, skipped=skipped
+        ),
+        folder,
+    )
+
+
+def _name(report: Comparison | Report) -> str:
+    return ALONE if isinstance(report, Report) else COMPARISON
 
 
 def _page(folder: Path) -> str:

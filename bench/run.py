@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from bench.measure import ALL
-from bench.page import keep
+from bench.page import keep, keep_some
 from moldau.bench.markdown import markdown
 from moldau.bench.scale import FULL, QUICK
 from moldau.bench.suite import run_suite
@@ -20,6 +20,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="about a minute, smaller samples")
     parser.add_argument("--folder", type=Path, help="where the data goes until the end")
+    parser.add_argument(
+        "--keep", action="store_true", help="put the rows of NAME... into RESULTS.md, among others"
+    )
     parser.add_argument("only", nargs="*", metavar="NAME", help=", ".join(ALL))
     chosen = parser.parse_args()
     for name in chosen.only:
@@ -35,6 +38,8 @@ def main() -> None:
     print(markdown(report))
     if not chosen.only:
         keep(report)
+    elif chosen.keep:
+        keep_some(report, ALL)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ class Amounts:
     compaction_beside_keys: int
     decode_rows: int
     memory_rows: tuple[int, int]
+    registry_lookups: int
+    registry_batches: int
 
 
 _AMOUNTS = {
@@ -47,6 +49,8 @@ _AMOUNTS = {
         compaction_beside_keys=4_000_000,
         decode_rows=20_000_000,
         memory_rows=(1_000_000, 10_000_000),
+        registry_lookups=20_000,
+        registry_batches=2_000,
     ),
     QUICK.name: Amounts(
         cold_bytes=GB // 2,
@@ -65,6 +69,8 @@ _AMOUNTS = {
         compaction_beside_keys=600_000,
         decode_rows=5_000_000,
         memory_rows=(250_000, 2_500_000),
+        registry_lookups=6_000,
+        registry_batches=400,
     ),
     TINY.name: Amounts(
         cold_bytes=4_000_000,
@@ -83,6 +89,8 @@ _AMOUNTS = {
         compaction_beside_keys=3000,
         decode_rows=20_000,
         memory_rows=(5000, 20_000),
+        registry_lookups=320,
+        registry_batches=8,
     ),
 }
 

@@ -11,9 +11,10 @@ from types import FrameType
 from bench.kafka.jars import kafka_version
 from conformance import cases
 from conformance.brokers import both
+from conformance.cases import access
 from conformance.registry import chosen
 from conformance.report import lines, unmet
-from conformance.runner import run
+from conformance.runner import Verdict, run
 from moldau.bench.errors import BenchFailed, Unavailable
 
 SKIPPED = 75
@@ -39,9 +40,13 @@ def main() -> int:
             print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)
 
     try:
-        with both() as brokers:
-            print(f"Moldau beside Apache Kafka {kafka_version()}", flush=True)
-            verdicts = run(wanted, *brokers, say)
+        print(f"Moldau beside Apache Kafka {kafka_version()}", flush=True)
+        verdicts: dict[str, Verdict] = {}
+        for locked in (False, True):
+            own = [case for case in wanted if (case.group == access.GROUP) == locked]
+            if own:
+                with both(locked=locked) as brokers:
+                    verdicts |= run(own, *brokers, say)
     except Unavailable as reason:
         print(f"The comparison is skipped: {reason}", file=sys.stderr)
         return SKIPPED

@@ -72,6 +72,52 @@ def _ranges(*keys: int, **more: str) -> tuple[Place, ...]:
 DELIBERATE: tuple[Deliberate, ...] = (
     # Answers
     Deliberate(
+        "A share group's start is written with the acknowledgement that moves it; Kafka writes it "
+        "with the next one.",
+        (
+            Place(
+                group="DescribeShareGroupOffsets",
+                step="of these",
+                path="groups[*].start_offset",
+                kafka="0",
+                moldau="2",
+            ),
+        ),
+    ),
+    Deliberate(
+        "What a share session gives back when it ends can be acquired at once; in Kafka once that "
+        "is written down.",
+        tuple(
+            Place(
+                group="ShareFetch",
+                step="an unknown partition",
+                path=f"responses[*].{field}",
+                kafka="[]",
+            )
+            for field in ("records.batches", "acquired_records")
+        ),
+    ),
+    Deliberate(
+        "The epoch of a share group rises when its members or their topics change; Kafka's rises "
+        "once more when the state of a partition begins.",
+        (
+            Place("Access", "share_group_describe", path="groups[*].group_epoch"),
+            Place("Access", "share_group_describe", path="groups[*].assignment_epoch"),
+        ),
+    ),
+    Deliberate(
+        "An acquire mode that there is not is an invalid request; it is an error inside of Kafka.",
+        (
+            Place(
+                group="ShareFetch",
+                step="another mode",
+                path="error_code",
+                kafka=_FAILED_INSIDE,
+                moldau="'invalid_request'",
+            ),
+        ),
+    ),
+    Deliberate(
         "Elements with names come in the order of the request or of their numbers; in Kafka in "
         "that of a hash map, which differs from run to run, and what it does not know comes last.",
         (Place(path="* (order)"),),
@@ -103,6 +149,7 @@ DELIBERATE: tuple[Deliberate, ...] = (
             Place("AlterConfigs", step="a resource twice", kafka=_SILENT),
             Place("IncrementalAlterConfigs", step="an unknown operation", kafka=_FAILED_INSIDE),
             Place("JoinGroup", step="the same protocol twice*", kafka=_SILENT),
+            Place("AddPartitionsToTxn", step="none at all", kafka=_SILENT),
         ),
     ),
     Deliberate(
@@ -163,9 +210,10 @@ DELIBERATE: tuple[Deliberate, ...] = (
     ),
     # Settings
     Deliberate(
-        "Settings of what Moldau does not have (tiered storage, throttles by topic, SASL, TLS, "
-        "KRaft, quotas, purgatories, thread pools and so on) are not listed; those of its own are.",
+        "Settings of what Moldau does not have (tiered storage, throttles by topic, Kerberos, "
+        "KRaft, purgatories, thread pools and so on) are not listed; those of its own are.",
         (
+            Place(path="*moldau.*", kafka=_ABSENT),
             Place(path="*remote.*", moldau=_ABSENT),
             Place(path="*local.retention.*", moldau=_ABSENT),
             Place(path="*.replication.throttled.replicas", moldau=_ABSENT),
@@ -202,18 +250,47 @@ DELIBERATE: tuple[Deliberate, ...] = (
         _default("connections.max.idle.ms.read_only", "num.replica.fetchers.read_only"),
     ),
     Deliberate(
+        "Security is off until something is set: no mechanism, no kind of keystore, no authorizer "
+        "is named, and what is not set is described as such. What a client may send before it has "
+        "authenticated is less.",
+        _default(
+            "authorizer.class.name.*",
+            "inter.broker.listener.name.*",
+            "max.connections.per.ip.overrides.*",
+            "sasl.enabled.mechanisms.*",
+            "sasl.mechanism.inter.broker.protocol.*",
+            "sasl.oauthbearer.expected.audience.*",
+            "sasl.server.max.receive.size.*",
+            "ssl.keystore.type.*",
+            "ssl.truststore.type.*",
+        ),
+    ),
+    Deliberate(
+        "Which listeners there are and how they are protected is set before the start; a renewed "
+        "certificate is noticed in its file.",
+        _default("listener.security.protocol.map.*", "ssl.*.read_only"),
+    ),
+    Deliberate(
+        "Limits of transactions can be changed while the broker runs, two-phase commit is on, and "
+        "the state topic is as large as the cluster allows.",
+        _default(
+            "transaction.max.timeout.ms.read_only",
+            "transaction.state.log.replication.factor.*",
+            "transaction.two.phase.commit.enable.*",
+            "transactional.id.expiration.ms.read_only",
+        ),
+    ),
+    Deliberate(
         "A setting that does not exist is refused, for brokers as for topics; Kafka keeps it.",
         (Place("IncrementalAlterConfigs", step="an unknown broker setting"),),
     ),
     # What is offered
     Deliberate(
-        "Not offered: transactions (not yet), SASL, access control, delegation tokens, quotas and "
-        "SCRAM credentials, loggers, client metrics (KIP-714), the groups of KIP-848, "
+        "Not offered: delegation tokens, loggers, client metrics (KIP-714), the groups of "
         "KIP-932 and KIP-1071 and their settings, KRaft and its features.",
         (
-            *_ranges(24, 25, 26, 27, 28, 65, 66, moldau=_ABSENT),
-            *_ranges(17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51, moldau=_ABSENT),
-            *_ranges(57, 61, 64, 68, 69, 76, 77, 78, 79, 80, 81, moldau=_ABSENT),
+            *_ranges(38, 39, 40, 41, moldau=_ABSENT),
+            *_ranges(57, 61, 64, 76, 77, 78, 79, 80, 81, moldau=_ABSENT),
             *_ranges(83, 84, 85, 86, 87, 88, 89, 90, 91, 92, moldau=_ABSENT),
             Place("Versions", "features"),
             Place("DescribeQuorum", "the_quorum", moldau="'unsupported_version'"),
@@ -223,6 +300,20 @@ DELIBERATE: tuple[Deliberate, ...] = (
             Place("DescribeConfigs", step="an unknown group"),
             Place("DescribeConfigs", step="an unknown client subscription"),
         ),
+    ),
+    Deliberate(
+        "In the older dialect an abort right after InitProducerId aborts nothing, and that is no "
+        "error: librdkafka gives up when it is refused (librdkafka #4849).",
+        (Place("EndTxn", "an_abort_of_nothing", moldau="'none'"),),
+    ),
+    Deliberate(
+        "A transactional id without a transaction is not listed as one that takes long; in Kafka "
+        "it began at -1.",
+        (Place("ListTransactions", step="long ones"),),
+    ),
+    Deliberate(
+        "Offered: two-phase commit (KIP-939), which Kafka holds back.",
+        (*_ranges(22), Place("Java tools", "kafka_broker_api_versions", "INIT_PRODUCER_ID")),
     ),
     Deliberate(
         "Not offered: log folders that take no more partitions (KIP-1066).",

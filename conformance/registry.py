@@ -14,15 +14,17 @@ Script = Callable[[Session, int], None]
 @dataclass(frozen=True, slots=True)
 class Case:
     """A script that runs in every version from `first` to `last` that both brokers offer, or in
-    the newest of them only; once at all where it is not about one API."""
+    the newest of them only, or in the oldest and the newest (`ends`); once at all where it is not
+    about one API."""
 
     group: str
     api: Api | None
     name: str
     script: Script
     first: int = 0
-    last: int = 0
+    last: int = 1 << 15
     newest: bool = False
+    ends: bool = False
 
     def versions(self, offered: Mapping[int, tuple[int, int]]) -> list[int]:
         """The versions to run in, where these are offered by both."""
@@ -33,6 +35,8 @@ class Case:
         first, last = offered[self.api]
         known = VERSIONS[self.api]
         found = range(max(first, known.first, self.first), min(last, known.last, self.last) + 1)
+        if self.ends:
+            return sorted({*found[:1], *found[-1:]})
         return list(found)[-1:] if self.newest else list(found)
 
     @property

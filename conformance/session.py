@@ -43,6 +43,8 @@ class Broker:
     port: int
     node_id: int
     data_dir: Path
+    # Where users log in by password; 0 if there is no such listener.
+    locked_port: int = 0
     versions: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -60,7 +62,7 @@ class Session:
         self.broker = broker
         self.scope = scope
         self.now_ms = now_ms
-        self.symbols = Symbols(broker.port, scope)
+        self.symbols = Symbols(broker.port, scope, broker.locked_port)
         self.steps: list[Step] = []
         self._names = 0
         self._connections: list[Connection] = []
@@ -74,6 +76,17 @@ class Session:
         """A further connection to the broker, closed with the session."""
         connection = Connection(self.broker.host, self.broker.port)
         self._connections.append(connection)
+        return connection
+
+    def log_in(self, user: str) -> Connection:
+        """A connection of somebody with a name, where the broker asks for one."""
+        connection = Connection(self.broker.host, self.broker.locked_port)
+        self._connections.append(connection)
+        connection.ask(Api.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+        token = f"\0{user}\0{user}-secret".encode()
+        answer = connection.ask(Api.SASL_AUTHENTICATE, 1, {"auth_bytes": token})
+        if int(answer.error_code) != 0:
+            raise AssertionError(f"{user} could not log in: {answer}")
         return connection
 
     # Questions

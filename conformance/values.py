@@ -47,8 +47,8 @@ class Difference:
 class Symbols:
     """Names for the values of one broker that another broker cannot have too."""
 
-    def __init__(self, port: int, scope: str = "") -> None:
-        self._port = port
+    def __init__(self, port: int, scope: str = "", locked_port: int = 0) -> None:
+        self._ports = {port, locked_port} - {0}
         self._scope = f"{scope}-"
         self._names: dict[tuple[str, object], str] = {}
         self._counts: dict[str, int] = {}
@@ -97,7 +97,7 @@ class Symbols:
         return value.replace(self._scope, "~") if isinstance(value, str) else value
 
     def _is_port(self, value: int) -> Any:
-        return "<port>" if value == self._port else value
+        return "<port>" if value in self._ports else value
 
     def _time(self, value: Any) -> Any:
         moment = int(value.timestamp() * 1000) if isinstance(value, datetime) else value

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from kio.schema.index import api_key_map
 
 from moldau.broker.api import registry
 from moldau.broker.api.cluster.api_versions import served_versions
-from moldau.broker.settings import BrokerSettings
+from moldau.broker.settings.broker import BrokerSettings
+from moldau.broker.settings.security import SecuritySettings
 from moldau.log.config import LogConfig
 from moldau.settings import INT_MAX, LONG_MAX, Setting, definitions
 from moldau.wire.apis import Api
@@ -32,7 +33,7 @@ WITHOUT_EFFECT = "Accepted for compatibility"
 # when its requests are answered, and a request that is in no row stops the generator.
 PURPOSES: dict[str, tuple[int, ...]] = {
     "transactions": (24, 25, 26, 27, 28, 61, 65, 66),
-    "authentication (SASL) and SCRAM credentials": (17, 36, 50, 51),
+    "SCRAM credentials": (50, 51),
     "access control": (29, 30, 31),
     "delegation tokens": (38, 39, 40, 41),
     "quotas": (48, 49),
@@ -60,16 +61,31 @@ def shown_default(setting: Setting) -> str:
 
 def allowed(setting: Setting) -> str:
     if setting.choices:
-        return ", ".join(setting.choices)
+        return ", ".join(choice or "(empty)" for choice in setting.choices)
     return setting.kind
 
 
 def broker_settings() -> str:
+    of_security = definitions(SecuritySettings)
+    return settings_table(
+        {
+            name: each
+            for name, each in definitions(BrokerSettings).items()
+            if name not in of_security
+        }
+    )
+
+
+def security_settings() -> str:
+    return settings_table(definitions(SecuritySettings))
+
+
+def settings_table(settings: Mapping[str, Setting]) -> str:
     return table(
         ("setting", "default", "type", "meaning"),
         (
             (f"`{name}`", shown_default(setting), allowed(setting), setting.doc)
-            for name, setting in definitions(BrokerSettings).items()
+            for name, setting in settings.items()
         ),
     )
 
@@ -184,8 +200,27 @@ def _meaning(parameter: Any) -> str:
     return text
 
 
+def console_api() -> str:
+    """Return the calls of the console's API, as its OpenAPI document has them."""
+    from moldau.console.api.modules import MODULES
+    from moldau.console.api.openapi import document
+
+    assert MODULES
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for path, methods in document()["paths"].items():
+        for method, operation in methods.items():
+            call = f"`{method.upper()} {path.removeprefix('/')}`"
+            parts.setdefault(operation["tags"][0], []).append((call, operation["summary"]))
+    return "\n".join(
+        f"### {tag.capitalize()}\n\n{table(('call', 'what it does'), rows)}"
+        for tag, rows in parts.items()
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "console-api": console_api,
     "broker-settings": broker_settings,
+    "security-settings": security_settings,
     "topic-settings": topic_settings,
     "settings-without-effect": settings_without_effect,
     "apis": apis,

@@ -6,6 +6,8 @@ import os
 import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -19,7 +21,9 @@ from tests.hangs import pytest_runtest_protocol
 __all__ = ["pytest_runtest_protocol"]
 
 # One slow moment of a busy machine is no failure; the number of examples is what bounds a run.
-hypothesis.settings.register_profile("default", deadline=None)
+# Everybody's run tries the same examples, so that a change is what breaks it; `make fuzz` tries
+# others, and more.
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -29,17 +33,33 @@ _tree = pytest.StashKey[set[str]]()
 _keeper = pytest.StashKey[EnsembleKeeper]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Take Ctrl-C although we may run in the background of a script, which ignores it: the programs
     that tests start, and end by Ctrl-C, would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(config, "workerinput") and config.args == ["tests"]:
+        number = int(config.workerinput["workerid"].removeprefix("gw"))
+        config.args = folders_from(number / config.workerinput["workercount"])
 
 
+def folders_from(part: float) -> list[str]:
+    """All folders of tests, beginning after so large a part of their files.
+
+    Each worker of xdist begins with another one, so that it finds most files compiled by others.
+    """
+    here = Path(__file__).parent
+    entries = sorted({*here.glob("test_*.py"), *here.glob("[a-z]*/")})
+    files = [len([path, *path.rglob("test_*.py")]) for path in entries]
+    first = sum(count <= part * sum(files) for count in accumulate(files))
+    return [str(path) for path in entries[first:] + entries[:first]]
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what needs Spark first: `--dist worksteal` gives the first tests to one worker, and takes
     from the end of its queue what others do, so that only one of them starts a Spark."""
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    items.sort(key=lambda item: (item.get_closest_marker("spark") is None, item.path))
 
 
 @pytest.hookimpl(optionalhook=True)

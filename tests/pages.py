@@ -115,7 +115,7 @@ class Shell:
     def close(self) -> None:
         for process in self.brokers:
             process.terminate()
-            process.communicate(timeout=50)
+            process.communicate(timeout=60)
             if process.returncode != 0:
                 raise Wrong(f"a broker ended with {process.returncode}")
 

@@ -12,12 +12,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.pages import Command, Shell, Wrong, steps_of
+from tools.console import PAGE
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
@@ -83,6 +86,8 @@ def _built(folder: Path) -> dict[str, Path]:
     archive = folder / "source.tar"
     _run(["git", "archive", "--output", str(archive), "HEAD"], ROOT)
     _run(["tar", "-xf", str(archive)], source)
+    # Not committed, and part of what is released: built from what is committed.
+    _run([sys.executable, "-m", "tools.console", "--strict"], source, within_s=BUILD_WITHIN_S * 2)
     commit_time = _run(["git", "log", "-1", "--format=%ct"], ROOT).strip()
     _run(
         [sys.executable, "-m", "hatchling", "build", "-d", str(made)],
@@ -90,7 +95,23 @@ def _built(folder: Path) -> dict[str, Path]:
         {"SOURCE_DATE_EPOCH": commit_time},
         BUILD_WITHIN_S,
     )
-    return {path.name: path for path in made.iterdir()}
+    packages = {path.name: path for path in made.iterdir()}
+    for path in packages.values():
+        check_page(path)
+    return packages
+
+
+def check_page(package: Path) -> None:
+    """Refuse a package without the page of the console."""
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as wheel:
+            names = wheel.namelist()
+    else:
+        with tarfile.open(package) as sdist:
+            names = sdist.getnames()
+    for wanted in ("index.html", "assets/"):
+        if not any(f"moldau/{PAGE.relative_to('src/moldau')}/{wanted}" in name for name in names):
+            raise NotReleased(f"{package.name} lacks the console's page: {PAGE / wanted}")
 
 
 def _try_alone(package: Path, folder: Path) -> None:

@@ -23,7 +23,7 @@ from bench.kafka.measure import MEASUREMENTS
 from bench.kafka.plots import draw
 from bench.kafka.scale import FULL, TINY, Scale
 from bench.kafka.sides import Bench
-from bench.page import HERE, keep
+from bench.page import HERE, keep, keep_some
 from moldau.bench import machine
 from moldau.bench.child import Children
 from moldau.bench.errors import BenchFailed, Unavailable
@@ -36,6 +36,9 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true", help="only see that every row works")
     parser.add_argument("--folder", type=Path, help="where the data goes until the end")
     parser.add_argument("--out", type=Path, default=HERE, help="where RESULTS.md and plots go")
+    parser.add_argument(
+        "--keep", action="store_true", help="put the rows of NAME... into RESULTS.md, among others"
+    )
     parser.add_argument("only", nargs="*", metavar="NAME", help=", ".join(MEASUREMENTS))
     asked = parser.parse_args()
     for name in asked.only:
@@ -58,6 +61,8 @@ def main() -> int:
         except Unavailable as reason:
             print(f"No plots: {reason}", file=sys.stderr)
         keep(report, asked.out)
+    elif asked.keep:
+        keep_some(report, MEASUREMENTS, asked.out)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""How much is measured: for the record, within twenty minutes; or only to see that it works."""
+"""How much is measured: for the record, within half an hour; or only to see that it works."""
 
 from __future__ import annotations
 
@@ -20,10 +20,17 @@ class Scale:
     large_bytes: int
     bulk_bytes: int
     requests_s: float
+    tls_bytes: int
+    tls_connections: int
     latency_messages: int
     partitions: int
     group_members: int
     rebalances: int
+    consumer_group_members: int
+    consumer_groups: int
+    shared_messages: int
+    transformed_messages: int
+    committed_messages: int
     java_records: int
     java_latency_records: int
     restart_bytes: int
@@ -42,10 +49,17 @@ FULL = Scale(
     large_bytes=1_000_000_000,
     bulk_bytes=500_000_000,
     requests_s=1.5,
+    tls_bytes=250_000_000,
+    tls_connections=2000,
     latency_messages=5000,
     partitions=5000,
     group_members=50,
     rebalances=5,
+    consumer_group_members=500,
+    consumer_groups=1000,
+    shared_messages=200_000,
+    transformed_messages=1_000_000,
+    committed_messages=2_000_000,
     java_records=600_000,
     java_latency_records=5000,
     restart_bytes=1_000_000_000,
@@ -63,10 +77,17 @@ TINY = Scale(
     large_bytes=4_000_000,
     bulk_bytes=4_000_000,
     requests_s=0.2,
+    tls_bytes=2_000_000,
+    tls_connections=20,
     latency_messages=200,
     partitions=50,
     group_members=5,
     rebalances=1,
+    consumer_group_members=5,
+    consumer_groups=5,
+    shared_messages=10_000,
+    transformed_messages=20_000,
+    committed_messages=20_000,
     java_records=5000,
     java_latency_records=200,
     restart_bytes=4_000_000,

@@ -20,8 +20,13 @@ from moldau.bench.frames import api_versions_request
 from moldau.bench.workbench import Workbench
 
 _ANSWER_TIMEOUT_S = 90.0
-# Deleted topics are gone before the next sample, on both sides alike; no wait before a rebalance.
-_BOTH = {"group.initial.rebalance.delay.ms": "0", "log.segment.delete.delay.ms": "1000"}
+# Deleted topics are gone before the next sample, on both sides alike; no wait before a rebalance,
+# nor between two of them.
+BOTH = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
+    "log.segment.delete.delay.ms": "1000",
+}
 
 
 class KafkaUnderTest(BrokerUnderTest):
@@ -64,9 +69,12 @@ class MoldauUnderTest(BrokerUnderTest):
         self.host, self.port = "127.0.0.1", free_ports(1)[0]
 
     def start(self) -> None:
-        settings = [f"{key}={value}" for key, value in _BOTH.items()]
+        settings = [f"{key}={value}" for key, value in BOTH.items()]
+        self.start_with(f"{self.host}:{self.port}", settings)
+
+    def start_with(self, listen: str, settings: list[str]) -> None:
         host, port = self.host, self.port
-        super().__init__(self._children, self._folder, f"{host}:{port}", settings)
+        super().__init__(self._children, self._folder, listen, settings)
         self.host, self.port = host, port
 
 
@@ -105,7 +113,7 @@ class Bench:
 
     def _maker(self, setup: Setup) -> Callable[[], UnderTest]:
         def make() -> UnderTest:
-            broker = KafkaBroker(self.children, self.new_folder(), setup, settings=_BOTH)
+            broker = KafkaBroker(self.children, self.new_folder(), setup, settings=BOTH)
             return KafkaUnderTest(broker)
 
         return make

@@ -17,6 +17,7 @@ from moldau.bench.tasks import Flow
 from moldau.peer.connection import Connection
 from moldau.peer.view import ClusterView
 from moldau.records.batch import HEADER_SIZE, read_header
+from moldau.security.client import ClientSecurity
 from moldau.wire.apis import Api
 from moldau.wire.fetch.request import FetchPartition, FetchRequest
 
@@ -29,7 +30,13 @@ def bulk_produce(task: BulkProduce) -> Flow:
     batch = one_batch(task.size, _BATCH_BYTES)
     messages = read_header(batch).count
     request = produce_batch_request(task.topic, batch)
-    sender = Sender(task.host, task.port, request, lambda answer: produce_error(answer, task.topic))
+    sender = Sender(
+        task.host,
+        task.port,
+        request,
+        lambda answer: produce_error(answer, task.topic),
+        trusted=task.trusted,
+    )
     requests = -(-task.count // messages)
     sender.repeat(requests // 3, _IN_FLIGHT)
     return _timed(task.broker_pid, requests * messages, lambda: sender.repeat(requests, _IN_FLIGHT))
@@ -46,7 +53,11 @@ class _Reader:
 
     def __init__(self, task: BulkFetch) -> None:
         self._task = task
-        self._connection = Connection(task.host, task.port, "bench")
+        security = None
+        if task.trusted:
+            given = {"security.protocol": "SSL", "ssl.truststore.location": task.trusted}
+            security = ClientSecurity.parse(given)
+        self._connection = Connection(task.host, task.port, "bench", security=security)
         metadata = self._connection.ask(Api.METADATA, {"topics": [{"name": task.topic}]})
         topic_id = ClusterView.of(metadata).topics[task.topic].id
         self._key = self._connection.fetch_key(task.topic, topic_id)
@@ -69,7 +80,11 @@ class _Reader:
 
     def _request(self, offset: int) -> FetchRequest:
         wanted = FetchPartition(0, fetch_offset=offset, max_bytes=_FETCH_BYTES)
-        return FetchRequest([(self._key, [wanted])], max_bytes=_FETCH_BYTES)
+        return FetchRequest(
+            [(self._key, [wanted])],
+            max_bytes=_FETCH_BYTES,
+            isolation_level=int(self._task.read_committed),
+        )
 
 
 def _end_of(records: memoryview) -> int:

@@ -7,14 +7,14 @@ import time
 from dataclasses import replace
 
 from bench.tasks import DecodeAlone, ReadAlone
+from moldau.arrow.decode import Decoder
+from moldau.arrow.pieces import pieces
 from moldau.bench.frames import one_batch
 from moldau.bench.tasks import RowFlow
 from moldau.peer.cluster import Cluster
 from moldau.peer.fetch_stream import FetchStream
-from moldau.spark.arrow.decode import Decoder
 from moldau.spark.names import WITHOUT_HEADERS
 from moldau.spark.source.options import SourceOptions
-from moldau.spark.source.pieces import pieces
 from moldau.spark.source.plan import look_up
 from moldau.spark.source.ranges import OffsetRange
 from moldau.spark.source.reading import read_range

@@ -23,7 +23,7 @@ from moldau.log.compaction.candidates import candidate, job_of
 from moldau.log.compaction.job import Job, Outcome
 from moldau.log.compaction.swap import swap
 from moldau.log.config import LogConfig
-from moldau.log.flushing import prepare_flush
+from moldau.log.flushes.flushing import prepare_flush
 from moldau.log.log import Log
 from moldau.log.retention import roll_if_due
 from moldau.records.record import Record, build_batch

@@ -148,18 +148,18 @@ def dump_log_segments(s: Session) -> None:
     folder = s.broker.data_dir / f"{name}-0"
     logs = sorted(folder.glob("*.log"))
     s.note("segments", [each.name for each in logs])
-    text = _dump(s, "the log", "--print-data-log", "--files", str(logs[0]))
-    s.note("batches", [_fields(line) for line in text.splitlines() if line.startswith("base")])
-    s.note("records", [_fields(line) for line in text.splitlines() if line.startswith("| offset")])
+    text = dump(s, "the log", "--print-data-log", "--files", str(logs[0]))
+    s.note("batches", [fields(line) for line in text.splitlines() if line.startswith("base")])
+    s.note("records", [fields(line) for line in text.splitlines() if line.startswith("| offset")])
     for kind in ("index", "timeindex"):
         file = logs[0].with_suffix(f".{kind}")
-        text = _dump(s, f"the {kind}", "--verify-index-only", "--files", str(file))
+        text = dump(s, f"the {kind}", "--verify-index-only", "--files", str(file))
         s.note(
             f"the {kind} is sound", "mismatch" not in text.lower() and "fail" not in text.lower()
         )
 
 
-def _dump(s: Session, what: str, *words: str) -> str:
+def dump(s: Session, what: str, *words: str) -> str:
     status, text = run(f"{TOOLS}.DumpLogSegments", *words)
     s.note(f"{what}: exit status", status)
     if status != 0:
@@ -167,5 +167,5 @@ def _dump(s: Session, what: str, *words: str) -> str:
     return text
 
 
-def _fields(line: str) -> dict[str, Any]:
+def fields(line: str) -> dict[str, Any]:
     return dict(re.findall(r"(\w+): (\S+)", line))

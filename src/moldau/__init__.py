@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from moldau.client import Admin as Admin
     from moldau.client import AsyncConsumer as AsyncConsumer
     from moldau.client import AsyncProducer as AsyncProducer
+    from moldau.client import AsyncQueue as AsyncQueue
     from moldau.client import AvroSerializer as AvroSerializer
     from moldau.client import BytesSerializer as BytesSerializer
     from moldau.client import ClientError as ClientError
@@ -21,16 +22,21 @@ if TYPE_CHECKING:
     from moldau.client import DecodeError as DecodeError
     from moldau.client import Delivery as Delivery
     from moldau.client import DeliveryFailed as DeliveryFailed
+    from moldau.client import Job as Job
     from moldau.client import JsonSerializer as JsonSerializer
     from moldau.client import Message as Message
     from moldau.client import MessageSet as MessageSet
     from moldau.client import MessageStream as MessageStream
     from moldau.client import Producer as Producer
+    from moldau.client import ProducerFenced as ProducerFenced
     from moldau.client import ProducerRecord as ProducerRecord
+    from moldau.client import Queue as Queue
     from moldau.client import QueueFull as QueueFull
     from moldau.client import SerializationError as SerializationError
     from moldau.client import SetDelivery as SetDelivery
     from moldau.client import StringSerializer as StringSerializer
+    from moldau.client import Transaction as Transaction
+    from moldau.client import TransactionAborted as TransactionAborted
 
 __version__ = "0.1.0"
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
+from bench.page import keep, keep_some
 from moldau.bench.markdown import markdown
 from moldau.bench.results import Report, Row, Target, figure, number, percentile
 
@@ -51,3 +55,20 @@ def test_markdown_shows_median_range_target_and_verdict() -> None:
 )
 def test_numbers_keep_three_digits_that_matter(value: float, text: str) -> None:
     assert number(value) == text
+
+
+def test_rows_that_are_measured_later_take_the_place_of_the_earlier_ones(tmp_path: Path) -> None:
+    def row(measurement: str, rate: float) -> Row:
+        return Row(measurement, f"{measurement} of something", (figure("rate", "/s", [rate]),))
+
+    whole = Report({"date": "first"}, "full", (row("a", 1), row("b", 2), row("d", 4)), {"c": "no"})
+    keep(whole, tmp_path)
+    some = Report({"date": "second"}, "full", (row("c", 30), row("b", 20)), {})
+    keep_some(some, "abcd", tmp_path)
+    kept = msgspec.json.decode((tmp_path / "results.json").read_bytes(), type=Report)
+    found = [(each.measurement, each.figures[0].median) for each in kept.rows]
+    assert found == [("a", 1), ("b", 20), ("c", 30), ("d", 4)]
+    assert kept.skipped == {}
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert "- date: first" in page
+    assert "- b, measured later: second" in page

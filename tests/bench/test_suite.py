@@ -46,7 +46,9 @@ def test_a_measurement_runs_at_tiny_scale_and_cleans_up(name: str, tmp_path: Pat
         assert row.measurement == name
         for figure in row.figures:
             assert math.isfinite(figure.median), (row.title, figure.name)
-            assert figure.median >= 0, (row.title, figure.name)
+            # Only a difference may be less than nothing.
+            is_difference = figure.name.startswith("more with")
+            assert is_difference or figure.median >= 0, (row.title, figure.name)
     assert not list(tmp_path.iterdir())
     assert not set(_children_of(os.getpid(), "moldau")) - before
 
@@ -63,7 +65,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_data(number: int, tmp_path:
     try:
         children = until(lambda: _children_of(bench.pid, "moldau.bench.load"))
         bench.send_signal(number)
-        assert bench.wait(20) != 0
+        assert bench.wait(60) != 0
     finally:
         bench.kill()
         bench.communicate()

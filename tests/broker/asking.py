@@ -31,7 +31,7 @@ class Asker:
 
     def __init__(self, broker: Broker | tuple[str, int]) -> None:
         address = broker if isinstance(broker, tuple) else (broker.host, broker.port)
-        self._socket = socket.create_connection(address, timeout=20)
+        self._socket = socket.create_connection(address, timeout=60)
         self._ids = itertools.count(1)
         self.client_id = "test"
 

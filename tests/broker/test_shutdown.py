@@ -6,15 +6,15 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from moldau.wire.apis import Api
 from tests.broker.broker_process import BrokerProcess
-from tests.broker.wire_client import PATIENCE_S, Client, inside, make_batch, until, until_parked
+from tests.broker.wire_client import PATIENCE_S, Client, inside, make_batch, until_parked
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
@@ -62,18 +62,18 @@ def test_a_signal_finishes_what_is_in_flight_and_marks_a_clean_stop(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     folder = tmp_path / "data"
-    with BrokerProcess(folder) as process, Client(process.address) as client:
+    # Longer than anybody waits here, if it were waited for those who do not read.
+    drain = ["shutdown.drain.ms=600000"]
+    with BrokerProcess(folder, drain) as process, Client(process.address) as client:
         for topic in ("t", "quiet"):
             client.create(topic)
         writer = Writer(process.address, "t", 0)
         writer.start()
         with Client(process.address) as consumer, Client(process.address) as idle:
             idle.ask(Api.API_VERSIONS, 0)
-            consumer.send_fetch({"quiet": [0]}, max_wait=60_000)
+            consumer.send_fetch({"quiet": [0]}, max_wait=600_000)
             writer.wait_for(50)
-            started = time.monotonic()
             assert process.stop(number) == 0
-            assert time.monotonic() - started < 5
             # The long poll was answered, not cut off.
             assert consumer.receive().responses[0].partitions[0].error_code == 0
             assert consumer.is_closed()
@@ -118,9 +118,7 @@ def test_a_client_that_never_reads_does_not_hold_up_a_stop(tmp_path: Path) -> No
             for _ in range(5):
                 lazy.send_fetch({"t": [wanted]})
             lazy.socket.recv(1)
-            started = time.monotonic()
             assert process.stop() == 0
-            assert time.monotonic() - started < 5
 
 
 def test_a_second_signal_changes_nothing(tmp_path: Path) -> None:
@@ -247,22 +245,26 @@ def test_a_port_in_use_is_refused_and_leaves_the_folder_alone(tmp_path: Path) ->
 # In-process
 
 
+# Longer than a test may take.
+FOR_EVER = 3_600_000
+
+
+@pytest.mark.moldau(shutdown_drain_ms=FOR_EVER)
 def test_a_stop_answers_what_waits_and_ends_every_connection(moldau_broker: Broker) -> None:
     moldau_broker.create_topic("t")
     clients = [Client(moldau_broker) for _ in range(20)]
     for client in clients:
-        client.send_fetch({"t": [0]}, max_wait=60_000)
+        client.send_fetch({"t": [0]}, max_wait=FOR_EVER)
     partition = inside(moldau_broker, lambda server: server.partitions["t", 0])
     until_parked(partition, 20)
-    started = time.monotonic()
     moldau_broker.stop()
-    assert time.monotonic() - started < 5
     for client in clients:
         assert client.receive().responses[0].partitions[0].error_code == 0
         assert client.is_closed()
         client.close()
 
 
+@pytest.mark.moldau(shutdown_drain_ms=FOR_EVER)
 def test_a_consumer_that_asks_again_and_again_does_not_hold_up_a_stop(
     moldau_broker: Broker,
 ) -> None:
@@ -281,10 +283,7 @@ def test_a_consumer_that_asks_again_and_again_does_not_hold_up_a_stop(
     for thread in threads:
         thread.start()
     until_parked(partition, 3)
-    started = time.monotonic()
     moldau_broker.stop()
-    # Well below shutdown.drain.ms, which bounds the wait for those who do not read.
-    assert time.monotonic() - started < 1.5
     for thread in threads:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()

@@ -20,13 +20,14 @@ from moldau.records.batch import batches
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch, records_of
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from moldau.wire.apis import VERSIONS, Api, is_flexible
 from moldau.wire.headers import request_frame
 from moldau.wire.messages import decode_response, encode_request
 
 T = TypeVar("T")
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 _SIZE = Struct(">i")
 _LINGER = Struct("ii")
 _names = itertools.count()
@@ -40,17 +41,6 @@ def fresh_name(prefix: str = "wire") -> str:
 def versions(api: Api) -> range:
     """Every version of an API that a broker answers."""
     return range(VERSIONS[api].first, VERSIONS[api].last + 1)
-
-
-def until(condition: Callable[[], T], what: str = "the condition") -> T:
-    """What `condition` gives as soon as that is true; fails after a while."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"{what} did not come about"
-        time.sleep(0.005)
 
 
 def inside(broker: Broker, work: Callable[[Server], T]) -> T:
@@ -80,14 +70,17 @@ def add_missing_replica(broker: Broker, topic: str) -> None:
     broker._call(add())
 
 
-def append_open(broker: Broker, topic: str, value: bytes) -> None:
+def append_open(broker: Broker, topic: str, value: bytes, at_ms: int | None = None) -> None:
     """Writes a batch of a transaction that nobody ends, which no client could."""
+    written_ms = now_ms() if at_ms is None else at_ms
     batch = make_batch(
         value, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True
     )
 
     def append(server: Server) -> None:
-        server.partitions[topic, 0].append(memoryview(batch), now_ms())
+        partition = server.partitions[topic, 0]
+        guard = partition.log.producers.verifications.begin(9, 0, 0, written_ms, False)
+        partition.append(memoryview(batch), written_ms, guard=guard)
         server.partitions.commit([])
 
     inside(broker, append)

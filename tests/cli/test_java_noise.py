@@ -55,7 +55,7 @@ def test_a_traceback_that_is_cut_short_is_handed_on() -> None:
 def test_processes_started_meanwhile_are_filtered(capfd: pytest.CaptureFixture[str]) -> None:
     program = "import sys; sys.stderr.write('WARNING: Using incubator modules\\nmatters\\n')"
     with java_noise_dropped():
-        subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     seen = ""
     for _ in range(500):
         seen += capfd.readouterr().err

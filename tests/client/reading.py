@@ -6,7 +6,7 @@ from typing import Any
 
 from moldau.client import ConsumedMessage, Consumer
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 def read(bootstrap: str, topic: str, count: int, **settings: Any) -> list[ConsumedMessage]:

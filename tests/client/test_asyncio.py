@@ -14,7 +14,7 @@ from tests.client.reading import WITHIN_S
 
 def run(main: Callable[[], object]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await main()  # type: ignore[misc]
 
     asyncio.run(bounded())

@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from moldau.testing import Broker
 from tests.broker.wire_client import inside
 from tests.clients.client import WITHIN_S
-from tests.clients.lossy_proxy import LossyProxy
+from tests.clients.retries.lossy_proxy import LossyProxy
 
 NAMES = ("OUTSIDE", "INSIDE")
 

@@ -26,7 +26,7 @@ from tests.clients.client import (
 )
 from tests.clients.confluent import ConfluentClient, DeliveryFailed, send
 from tests.clients.conftest import CLIENTS
-from tests.clients.lossy_proxy import LossyProxy
+from tests.clients.retries.lossy_proxy import LossyProxy
 from tests.clients.segments import stored_batches
 
 MESSAGES = [Message(b"value %d" % number, key=b"key %d" % number) for number in range(500)]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from moldau.cluster import embedded
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.producer_ids import BLOCK_SIZE, ProducerIds
+from moldau.cluster.state.access import Acl, AclsChanged, ResourcePattern
 from moldau.cluster.state.changes import (
     AnyChange,
     ProducerIdsAllocated,
@@ -245,6 +246,31 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="damaged"):
             await EmbeddedStore(tmp_path, BROKER).open()
         assert path.read_bytes() == data
+
+    asyncio.run(scenario())
+
+
+def test_rules_in_the_last_line_are_not_taken_for_a_torn_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        orders = ResourcePattern(2, "orders", 3)
+        async with opened(tmp_path) as store:
+            await store.commit([TopicCreated(topic("a"))])
+            await store.commit([AclsChanged(orders, (Acl("User:bob", "*", 3, 2),))])
+            path = store.path
+        sound = path.read_bytes()
+        async with opened(tmp_path) as store:
+            assert orders in store.state.access.acls
+            await store.commit([TopicCreated(topic("b"))])
+        async with opened(tmp_path) as store:
+            assert set(store.state.topics) == {"a", "b"}
+        # Whatever byte of the rule is damaged, it is not forgotten quietly.
+        start = sound.index(b"AclsChanged") - 60
+        for place in range(max(start, sound.index(b"\n", start) + 1), sound.rindex(b"\n", 0, -1)):
+            damaged = bytearray(sound)
+            damaged[place] ^= 1
+            path.write_bytes(damaged)
+            with pytest.raises(StoreError, match="damaged"):
+                await EmbeddedStore(tmp_path, BROKER).open()
 
     asyncio.run(scenario())
 

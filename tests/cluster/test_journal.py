@@ -15,6 +15,14 @@ from moldau.cluster.journal import (
     encode_line,
     read_journal,
 )
+from moldau.cluster.state.access import (
+    Acl,
+    AclsChanged,
+    QuotasChanged,
+    ResourcePattern,
+    ScramChanged,
+    ScramCredential,
+)
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
@@ -49,6 +57,23 @@ changes: st.SearchStrategy[AnyChange] = st.one_of(
     st.builds(PartitionsChanged, texts, st.dictionaries(ids, partitions, max_size=3)),
     st.builds(TopicConfigured, texts, configs),
     st.builds(BrokerConfigured, st.none() | ids, configs),
+    st.builds(
+        AclsChanged,
+        st.builds(ResourcePattern, ids, texts, ids),
+        st.lists(st.builds(Acl, texts, texts, ids, ids), max_size=3).map(tuple),
+    ),
+    st.builds(
+        QuotasChanged,
+        st.lists(st.tuples(texts, st.none() | texts), max_size=3).map(tuple),
+        st.dictionaries(texts, st.floats(0, 1e18), max_size=3),
+    ),
+    st.builds(
+        ScramChanged,
+        texts,
+        st.dictionaries(
+            texts, st.builds(ScramCredential, st.binary(), st.binary(), st.binary(), ids)
+        ),
+    ),
     st.builds(ProducerIdsAllocated, st.integers(0, 2**63 - 1)),
 )
 batches = st.lists(st.lists(changes, min_size=1, max_size=3), min_size=1, max_size=5)

@@ -8,7 +8,7 @@ import msgspec
 from moldau.cluster.liveness import Liveness, Report, dead_among
 from moldau.cluster.state.topics import BrokerInfo
 from moldau.peer.peers import PeerAddress, Peers
-from tests.peer.peers import until
+from moldau.testing.waiting import until_async
 
 
 class Listener:
@@ -85,9 +85,9 @@ def test_a_broker_that_ends_is_reported_and_the_others_are_not() -> None:
         await two.start()
         cluster = Cluster()
         cluster.watch(one.info, two.info)
-        await until(lambda: len(one.connections) == len(two.connections) == 1)
+        await until_async(lambda: len(one.connections) == len(two.connections) == 1)
         one.die()
-        await until(lambda: bool(cluster.reported))
+        await until_async(lambda: bool(cluster.reported))
         assert set(cluster.reported) == {1}
         assert len(two.connections) == 1
         await cluster.liveness.stop()
@@ -103,9 +103,9 @@ def test_a_closed_connection_alone_is_no_death() -> None:
         cluster = Cluster()
         cluster.watch(one.info)
         for _ in range(3):
-            await until(lambda: len(one.connections) == 1)
+            await until_async(lambda: len(one.connections) == 1)
             one.drop_connections()
-        await until(lambda: len(one.connections) == 1)
+        await until_async(lambda: len(one.connections) == 1)
         assert not cluster.reported
         await cluster.liveness.stop()
         one.die()
@@ -127,7 +127,7 @@ def test_a_death_that_could_not_be_made_known_is_reported_again() -> None:
         one.die()
         cluster = Cluster(fails_once)
         cluster.watch(one.info)
-        await until(lambda: len(attempts) > 1)
+        await until_async(lambda: len(attempts) > 1)
         await cluster.liveness.stop()
 
     asyncio.run(scenario())
@@ -140,7 +140,7 @@ def test_who_is_watched_again_after_a_report_lives_whatever_refuses_in_its_name(
         await one.start()
         one.die()
         cluster.watch(one.info)
-        await until(lambda: bool(cluster.reported))
+        await until_async(lambda: bool(cluster.reported))
         # It was struck off, and registered again.
         cluster.watch()
         count = len(cluster.reported)
@@ -151,13 +151,13 @@ def test_who_is_watched_again_after_a_report_lives_whatever_refuses_in_its_name(
         other.die()
         # Somebody else who dies later is reported, and with pauses as long.
         cluster.watch(again, other.info)
-        await until(lambda: cluster.reported.count(2) > 1)
+        await until_async(lambda: cluster.reported.count(2) > 1)
         assert cluster.reported.count(1) == count
         # Once it can be reached, a refusal means what it meant.
         await one.start()
-        await until(lambda: len(one.connections) == 1)
+        await until_async(lambda: len(one.connections) == 1)
         one.die()
-        await until(lambda: cluster.reported.count(1) > count)
+        await until_async(lambda: cluster.reported.count(1) > count)
         await cluster.liveness.stop()
 
     asyncio.run(scenario())
@@ -171,12 +171,12 @@ def test_a_broker_that_survives_its_reports_is_reported_no_more() -> None:
         one.die()
         # As a controller that is elected again at once is watched all the time.
         cluster.watch(one.info)
-        await until(lambda: len(cluster.reported) == 4)
+        await until_async(lambda: len(cluster.reported) == 4)
         late = Listener(2)
         await late.start()
         late.die()
         cluster.watch(one.info, late.info)
-        await until(lambda: cluster.reported.count(2) > 1)
+        await until_async(lambda: cluster.reported.count(2) > 1)
         assert cluster.reported.count(1) == 4
         await cluster.liveness.stop()
 
@@ -190,11 +190,11 @@ def test_nobody_is_reported_who_is_watched_no_more() -> None:
         await two.start()
         cluster = Cluster()
         cluster.watch(one.info, two.info)
-        await until(lambda: len(one.connections) == len(two.connections) == 1)
+        await until_async(lambda: len(one.connections) == len(two.connections) == 1)
         cluster.watch(two.info)
         one.die()
         two.die()
-        await until(lambda: bool(cluster.reported))
+        await until_async(lambda: bool(cluster.reported))
         assert set(cluster.reported) == {2}
         await cluster.liveness.stop()
 

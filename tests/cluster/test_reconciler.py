@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +29,10 @@ from moldau.cluster.state.changes import (
 from moldau.cluster.state.topics import NO_LEADER, BrokerInfo, PartitionState, Topic
 from moldau.cluster.store import Conflict, NotController
 from moldau.log.config import LogConfig
+from moldau.testing.waiting import until_async
 from moldau.wire.errors import Error
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 @dataclass
@@ -90,16 +90,8 @@ class Cluster:
     def partition(self, index: int = 0) -> PartitionState:
         return self.state.topics["t"].partitions[index]
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WITHIN_S
-        while time.monotonic() < deadline:
-            if condition():
-                return
-            await asyncio.sleep(0.005)
-        raise TimeoutError
-
     async def leads(self, broker: int, index: int = 0) -> PartitionState:
-        await self.until(lambda: self.partition(index).leader == broker)
+        await until_async(lambda: self.partition(index).leader == broker)
         return self.partition(index)
 
 
@@ -121,7 +113,7 @@ def test_when_a_leader_goes_an_in_sync_replica_takes_over(tmp_path: Path) -> Non
             c.create(PartitionState((1, 2, 0), (1, 2), 1), PartitionState((2, 1), (2, 1), 2))
             c.leave(1)
             assert await c.leads(2) == PartitionState((1, 2, 0), (2,), 2, 1)
-            await c.until(lambda: c.partition(1).isr == (2,))
+            await until_async(lambda: c.partition(1).isr == (2,))
             assert c.partition(1) == PartitionState((2, 1), (2,), 2, 0)
 
     asyncio.run(scenario())

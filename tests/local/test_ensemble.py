@@ -40,7 +40,7 @@ def three() -> Iterator[Ensemble]:
 
 def client_of(hosts: str) -> KazooClient:
     client = KazooClient(hosts, timeout=10)
-    client.start(timeout=20)
+    client.start(timeout=60)
     return client
 
 

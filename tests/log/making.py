@@ -6,16 +6,20 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from moldau.log.config import LogConfig
 from moldau.log.files.open_files import Slice
 from moldau.log.log import Log
+from moldau.log.producers.verifications import Verification
 from moldau.log.store.store import LogStore
-from moldau.records.batch import BatchHeader, batches
+from moldau.records.batch import BatchHeader, batches, read_header
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch
 
 NOW = 1_700_000_000_000
+# Of the leader that batches are copied from.
+TERM = 1000
 TOPIC_ID = uuid.UUID(int=7)
 
 
@@ -57,9 +61,18 @@ def make_log(store: LogStore, name: str = "t") -> Log:
     return store.create(name, 0, TOPIC_ID)
 
 
+def guard_of(log: Log, batch: memoryview, *, bumps_epoch: bool = False) -> Verification | None:
+    """What a transaction's first batch is appended with; None while the transaction is open."""
+    header = read_header(batch)
+    producers, producer_id, epoch = log.producers, header.producer_id, header.producer_epoch
+    if not header.is_transactional or producers.is_open(producer_id, epoch):
+        return None
+    return producers.verifications.begin(producer_id, epoch, header.base_sequence, NOW, bumps_epoch)
+
+
 def put(log: Log, *many: memoryview, epoch: int = 0, now_ms: int = NOW) -> list[int]:
     """Append and commit; the base offsets. Everything written becomes visible."""
-    offsets = [log.append(batch, epoch, now_ms)[0] for batch in many]
+    offsets = [log.append(batch, epoch, now_ms, guard=guard_of(log, batch))[0] for batch in many]
     log.commit()
     log.advance_high_watermark(log.log_end)
     return offsets
@@ -90,3 +103,9 @@ def headers(data: bytes) -> Iterator[BatchHeader]:
 def offsets_of(log: Log) -> list[int]:
     """The base offsets of all batches that can be read."""
     return [header.base_offset for header in headers(read_all(log))]
+
+
+def configured(log: Log, **values: Any) -> Log:
+    """Give a log other settings."""
+    log.config = LogConfig(**values)
+    return log

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from moldau.log.compaction.throttle import Orphaned, Throttle
 from moldau.log.errors import StorageError
-from moldau.log.inspection import Damage, check_log, log_folders, walk
+from moldau.log.inspections.inspection import Damage, check_log, log_folders, walk
 from tests.log.making import batch_of, make_log, open_store, put
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moldau.log.inspection._LOOK_AGAIN_S", 0)
+    monkeypatch.setattr("moldau.log.inspections.inspection._LOOK_AGAIN_S", 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,7 +56,8 @@ def test_a_batch_that_is_being_written_is_waited_for(
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(batch + batch[:50])
     monkeypatch.setattr(
-        "moldau.log.inspection.time.sleep", lambda seconds: path.write_bytes(batch + batch)
+        "moldau.log.inspections.inspection.time.sleep",
+        lambda seconds: path.write_bytes(batch + batch),
     )
     steps = list(walk(str(path)))
     assert len(steps) == 2

@@ -2,28 +2,20 @@ from __future__ import annotations
 
 import errno
 import os
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from moldau.log.config import LogConfig
 from moldau.log.errors import (
-    InvalidProducerEpoch,
     InvalidTimestamp,
-    InvalidTransactionState,
-    OffsetOutOfRange,
-    OutOfOrderSequence,
     StorageError,
     UnexpectedOffset,
 )
-from moldau.log.flushing import close, prepare_flush
+from moldau.log.flushes.flushing import prepare_flush
 from moldau.log.log import Log
-from moldau.log.lookup import max_timestamp, offset_for_time
+from moldau.log.lookup import max_timestamp
+from moldau.log.replica import append_replica
 from moldau.log.retention import delete_records_before, roll_if_due
-from moldau.log.store.store import LogStore
 from moldau.log.truncation import truncate_to
 from moldau.records.batch import (
     BatchTooLarge,
@@ -36,38 +28,18 @@ from moldau.records.compression import Codec
 from moldau.records.record import (
     Record,
     build_batch,
-    build_end_marker,
     records_of,
 )
 from tests.log.making import (
     NOW,
+    TERM,
     batch_of,
-    content,
+    configured,
     headers,
-    make_log,
     offsets_of,
-    open_store,
     put,
     read_all,
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[LogStore]:
-    store = open_store(tmp_path)
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def log(store: LogStore) -> Log:
-    return make_log(store)
-
-
-def configured(log: Log, **values: Any) -> Log:
-    log.config = LogConfig(**values)
-    return log
-
 
 # Appending
 
@@ -184,271 +156,6 @@ def test_a_compacted_topic_refuses_records_without_key(log: Log) -> None:
             log.append(batch_of(3, key=None, codec=codec), 0, NOW)
 
 
-# Idempotence
-
-
-def test_a_repeated_batch_gets_its_first_offset_and_is_not_written_again(log: Log) -> None:
-    for number in range(7):
-        put(log, batch_of(2, producer_id=1, sequence=number * 2))
-    size = log.segments.size
-    for number in range(2, 7):
-        again = batch_of(2, producer_id=1, sequence=number * 2)
-        assert log.append(again, 0, NOW) == (number * 2, -1)
-    log.commit()
-    assert log.segments.size == size
-    with pytest.raises(OutOfOrderSequence):
-        log.append(batch_of(2, producer_id=1, sequence=2), 0, NOW)
-
-
-def test_a_batch_that_does_not_follow_is_refused(log: Log) -> None:
-    put(log, batch_of(3, producer_id=1, sequence=0))
-    for sequence in (1, 2, 4, 100):
-        with pytest.raises(OutOfOrderSequence) as caught:
-            log.append(batch_of(1, producer_id=1, sequence=sequence), 0, NOW)
-        assert caught.value.expected == 3
-
-
-def test_an_old_epoch_is_fenced_and_a_new_one_begins_at_zero(log: Log) -> None:
-    put(log, batch_of(producer_id=1, producer_epoch=2, sequence=0))
-    with pytest.raises(InvalidProducerEpoch):
-        log.append(batch_of(producer_id=1, producer_epoch=1, sequence=1), 0, NOW)
-    with pytest.raises(OutOfOrderSequence):
-        log.append(batch_of(producer_id=1, producer_epoch=3, sequence=1), 0, NOW)
-    put(log, batch_of(producer_id=1, producer_epoch=3, sequence=0))
-
-
-def test_sequences_wrap_around(log: Log) -> None:
-    last = 2**31 - 1
-    put(log, batch_of(producer_id=1, sequence=last - 1))
-    put(log, batch_of(3, producer_id=1, sequence=last))
-    put(log, batch_of(producer_id=1, sequence=2))
-    assert log.append(batch_of(3, producer_id=1, sequence=last), 0, NOW) == (1, -1)
-
-
-def test_an_open_transaction_holds_back_the_last_stable_offset(log: Log) -> None:
-    put(log, batch_of(2))
-    put(log, batch_of(2, producer_id=1, is_transactional=True))
-    put(log, batch_of(2))
-    assert (log.last_stable, log.high_watermark) == (2, 6)
-    with pytest.raises(InvalidTransactionState):
-        log.append(batch_of(producer_id=1, sequence=2), 0, NOW)
-    marker = build_end_marker(
-        commits=True, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp=NOW
-    )
-    log.append(memoryview(marker), 0, NOW, from_client=False)
-    log.commit()
-    assert log.last_stable == 2
-    log.advance_high_watermark(log.log_end)
-    assert log.last_stable == 7
-
-
-# A disk that refuses
-
-
-def refuse(monkeypatch: pytest.MonkeyPatch, after: int = 0, code: int = errno.ENOSPC) -> None:
-    """Let writes take `after` bytes more, in pieces, and then fail."""
-    left = [after]
-    real = os.write
-
-    def writev(fd: int, parts: Any) -> int:
-        data = b"".join(bytes(part) for part in parts)[: min(left[0], 50)]
-        if not data:
-            raise OSError(code, os.strerror(code))
-        left[0] -= len(data)
-        return real(fd, data)
-
-    monkeypatch.setattr(os, "writev", writev)
-    monkeypatch.setattr(os, "write", lambda fd, part: writev(fd, [part]))
-
-
-@pytest.mark.parametrize("after", [0, 10, 100, 150])
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_refused_write_leaves_nothing_behind(log: Log, after: int, code: int) -> None:
-    put(log, batch_of(producer_id=1, sequence=0))
-    before = read_all(log)
-    with pytest.MonkeyPatch.context() as patch:
-        refuse(patch, after, code)
-        log.append(batch_of(producer_id=1, sequence=1), 3, NOW)
-        log.append(batch_of(producer_id=2, sequence=0), 3, NOW)
-        with pytest.raises(StorageError) as caught:
-            log.commit()
-        assert caught.value.errno == code
-    assert log.log_end == 1
-    assert log.epochs.latest == 0
-    assert log.producers.get(2) is None
-    assert os.path.getsize(log.segments[-1].path) == len(before)
-    assert put(log, batch_of(producer_id=1, sequence=1)) == [1]
-    assert read_all(log).startswith(before)
-
-
-def test_short_writes_are_carried_on(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse(monkeypatch, after=10**9)
-    batches = [batch_of(size=size) for size in (10, 100, 1, 60)]
-    put(log, *batches)
-    put(log, batch_of(size=500))
-    assert read_all(log).startswith(b"".join(map(bytes, batches)))
-    assert offsets_of(log) == [0, 1, 2, 3, 4]
-
-
-def test_more_batches_than_the_system_takes_at_once_are_written(log: Log) -> None:
-    put(log, *[batch_of() for _ in range(2500)])
-    assert offsets_of(log) == list(range(2500))
-
-
-def fail_and_leave_a_torn_end(log: Log) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        refuse(patch, after=20)
-
-        def ftruncate(fd: int, size: int) -> None:
-            raise OSError(errno.EIO, "broken")
-
-        patch.setattr(os, "ftruncate", ftruncate)
-        log.append(batch_of(), 0, NOW)
-        with pytest.raises(StorageError):
-            log.commit()
-
-
-def test_what_could_not_be_cut_off_is_cut_before_the_next_write(log: Log) -> None:
-    put(log, batch_of())
-    fail_and_leave_a_torn_end(log)
-    put(log, batch_of())
-    assert offsets_of(log) == [0, 1]
-
-
-def test_a_segment_is_closed_without_what_a_failed_write_left_in_it(log: Log) -> None:
-    put(log, batch_of())
-    fail_and_leave_a_torn_end(log)
-    first = log.segments[0]
-    assert os.path.getsize(first.path) > first.size
-    configured(log, segment_ms=1)
-    # The next write goes to another segment, and would cut only that.
-    put(log, batch_of(timestamp=NOW + 10))
-    assert len(log.segments) == 2
-    assert os.path.getsize(first.path) == first.size
-
-
-def test_a_closed_log_has_nothing_that_a_failed_write_left_in_it(log: Log) -> None:
-    put(log, batch_of())
-    fail_and_leave_a_torn_end(log)
-    segment = log.segments[0]
-    close(log)
-    assert os.path.getsize(segment.path) == segment.size
-
-
-def test_a_failed_roll_fails_the_whole_commit(log: Log) -> None:
-    configured(log, segment_bytes=200)
-    put(log, batch_of(producer_id=1, sequence=0))
-    with pytest.MonkeyPatch.context() as patch:
-        refuse(patch, after=0)
-        log.append(batch_of(size=40, producer_id=1, sequence=1), 0, NOW)
-        for _ in range(2):
-            with pytest.raises(StorageError):
-                log.append(batch_of(size=40), 0, NOW)
-        with pytest.raises(StorageError):
-            log.commit()
-        log.commit()
-    assert log.log_end == 1
-    put(log, batch_of(size=40, producer_id=1, sequence=1), batch_of(size=40))
-    assert offsets_of(log) == [0, 1, 2]
-
-
-def test_a_write_that_fails_after_a_roll_takes_the_roll_back(log: Log) -> None:
-    configured(log, segment_bytes=300)
-    put(log, batch_of(), batch_of(size=20))
-    before = read_all(log)
-    with pytest.MonkeyPatch.context() as patch:
-        refuse(patch, after=110)
-        log.append(batch_of(size=20), 0, NOW)
-        log.append(batch_of(size=60), 0, NOW)
-        assert len(log.segments) == 2
-        with pytest.raises(StorageError):
-            log.commit()
-    assert log.log_end == 2
-    assert read_all(log) == before
-    assert os.path.getsize(log.segments[-1].path) == len(before)
-    put(log, *[batch_of(size=60) for _ in range(3)])
-    assert offsets_of(log) == [0, 1, 2, 3, 4]
-
-
-def test_a_deleted_log_takes_nothing_however_often_it_is_asked(store: LogStore, log: Log) -> None:
-    put(log, batch_of())
-    log.append(batch_of(), 0, NOW)
-    store.delete("t", 0)
-    again = store.create("t", 0, uuid.UUID(int=8))
-    for _ in range(3):
-        with pytest.raises(StorageError):
-            log.commit()
-        with pytest.raises(StorageError):
-            log.append(batch_of(), 0, NOW)
-    # The files have the names of the other one's now.
-    put(again, batch_of())
-    assert offsets_of(again) == [0]
-
-
-# Reading
-
-
-def test_a_slice_ends_on_a_batch_boundary_within_the_limit(log: Log) -> None:
-    configured(log, index_interval_bytes=300)
-    batches = [batch_of(size=n % 90) for n in range(200)]
-    put(log, *batches)
-    whole = b"".join(map(bytes, batches))
-    for limit in (1, 150, 299, 301, 1000, 5000, 10**6):
-        for offset in (0, 1, 57, 199):
-            piece = log.read(offset, limit, log.log_end)
-            assert piece is not None
-            data = content(piece)
-            assert whole[len(b"".join(map(bytes, batches[:offset]))) :].startswith(data)
-            assert list(headers(data))
-            assert len(data) <= limit or len(list(headers(data))) == 1
-
-
-def test_the_first_batch_is_given_whole_only_where_asked(log: Log) -> None:
-    put(log, batch_of(size=500))
-    piece = log.read(0, 10, 1)
-    assert piece is not None
-    assert piece.size > 500
-    assert log.read(0, 10, 1, whole_first=False) is None
-
-
-def test_a_read_never_crosses_up_to(log: Log) -> None:
-    put(log, *[batch_of(3) for _ in range(5)])
-    for up_to in range(0, 16, 3):
-        piece = log.read(0, 10**6, up_to)
-        got = list(headers(content(piece))) if piece else []
-        assert len(got) == up_to // 3
-    assert log.read(6, 10**6, 6) is None
-    assert log.read(7, 10**6, 3) is None
-
-
-def test_a_read_inside_a_batch_gives_the_batch(log: Log) -> None:
-    put(log, batch_of(5), batch_of(5))
-    piece = log.read(7, 10**6, 10)
-    assert piece is not None
-    assert [header.base_offset for header in headers(content(piece))] == [5]
-
-
-def test_offsets_outside_of_the_log_are_out_of_range(log: Log) -> None:
-    put(log, batch_of(5))
-    assert log.read(5, 100, 5) is None
-    for offset in (-1, 6):
-        with pytest.raises(OffsetOutOfRange) as caught:
-            log.read(offset, 100, 5)
-        assert (caught.value.log_start, caught.value.log_end) == (0, 5)
-
-
-def test_a_slice_outlives_its_segment(log: Log) -> None:
-    configured(log, segment_bytes=200)
-    put(log, *[batch_of(size=50) for _ in range(9)])
-    piece = log.read(0, 1000, 9)
-    assert piece is not None
-    before = content(piece)
-    delete_records_before(log, 9)
-    log.segments.trash.join()
-    assert not os.path.exists(f"{log.folder}/{0:020d}.log")
-    assert content(piece) == before
-
-
 # Rolling
 
 
@@ -483,8 +190,8 @@ def test_segments_roll_when_an_index_is_full(log: Log) -> None:
 
 
 def test_segments_roll_before_relative_offsets_overflow(log: Log) -> None:
-    log.append_replica(memoryview(build_batch([Record(0, NOW, b"k", b"v")])), 0, NOW)
-    log.append_replica(memoryview(build_batch([Record(2**31 + 5, NOW, b"k", b"v")])), 1, NOW)
+    append_replica(log, memoryview(build_batch([Record(0, NOW, b"k", b"v")])), 0, TERM, NOW)
+    append_replica(log, memoryview(build_batch([Record(2**31 + 5, NOW, b"k", b"v")])), 1, TERM, NOW)
     log.commit()
     assert [segment.base for segment in log.segments] == [0, 2**31 + 5]
     assert offsets_of(log) == [0, 2**31 + 5]
@@ -503,7 +210,7 @@ def test_a_changed_config_holds_for_the_active_segment(log: Log) -> None:
 def test_a_follower_takes_batches_as_they_are(log: Log) -> None:
     data = build_batch([Record(5, NOW, b"k", b"v")], leader_epoch=3)
     data += build_batch([Record(9, NOW, b"k", b"v")], leader_epoch=4)
-    log.append_replica(memoryview(data), 0, NOW)
+    append_replica(log, memoryview(data), 0, TERM, NOW)
     log.commit()
     assert read_all(log) == bytes(data)
     assert log.log_end == 10
@@ -511,20 +218,22 @@ def test_a_follower_takes_batches_as_they_are(log: Log) -> None:
     assert log.epochs.end_of(3, log.log_end) == (3, 9)
     assert log.epochs.end_of(4, log.log_end) == (4, 10)
     with pytest.raises(UnexpectedOffset):
-        log.append_replica(memoryview(data), 10, NOW)
+        append_replica(log, memoryview(data), 10, TERM, NOW)
     data[-1] ^= 1
     with pytest.raises(CorruptBatch):
-        log.append_replica(memoryview(data[len(data) // 2 :]), 10, NOW)
+        append_replica(log, memoryview(data[len(data) // 2 :]), 10, TERM, NOW)
 
 
 @pytest.mark.parametrize("asked", [0, 9, 11])
 def test_a_follower_takes_nothing_that_was_asked_for_when_its_log_ended_elsewhere(
     log: Log, asked: int
 ) -> None:
-    log.append_replica(memoryview(build_batch([Record(9, NOW, b"k", b"v")])), 0, NOW)
+    append_replica(log, memoryview(build_batch([Record(9, NOW, b"k", b"v")])), 0, TERM, NOW)
     log.commit()
     with pytest.raises(UnexpectedOffset):
-        log.append_replica(memoryview(build_batch([Record(11, NOW, b"k", b"v")])), asked, NOW)
+        append_replica(
+            log, memoryview(build_batch([Record(11, NOW, b"k", b"v")])), asked, TERM, NOW
+        )
     assert log.log_end == 10
 
 
@@ -550,39 +259,6 @@ def test_truncating_below_the_log_restarts_it_there(log: Log) -> None:
     truncate_to(log, 2)
     assert (log.log_start, log.log_end, log.segments.size) == (2, 2, 0)
     assert put(log, batch_of()) == [2]
-
-
-# Time
-
-
-def test_time_lookup_is_exact_inside_batches(log: Log) -> None:
-    configured(log, index_interval_bytes=100, segment_bytes=600)
-    for number in range(30):
-        put(log, batch_of(10, timestamp=NOW + number * 100, codec=Codec(number % 5)))
-    assert offset_for_time(log, 0) == (0, NOW, 0)
-    assert offset_for_time(log, NOW + 5) == (5, NOW + 5, 0)
-    assert offset_for_time(log, NOW + 10) == (10, NOW + 100, 0)
-    assert offset_for_time(log, NOW + 1707) == (177, NOW + 1707, 0)
-    assert offset_for_time(log, NOW + 2909) == (299, NOW + 2909, 0)
-    assert offset_for_time(log, NOW + 2910) is None
-    assert max_timestamp(log) == (299, NOW + 2909, 0)
-
-
-def test_time_lookup_minds_records_out_of_order(log: Log) -> None:
-    configured(log, index_interval_bytes=0)
-    for timestamp in (NOW + 50, NOW + 10, NOW + 90, NOW + 20, NOW + 90):
-        put(log, batch_of(timestamp=timestamp))
-    assert offset_for_time(log, NOW + 10) == (0, NOW + 50, 0)
-    assert offset_for_time(log, NOW + 51) == (2, NOW + 90, 0)
-    assert max_timestamp(log) == (2, NOW + 90, 0)
-    delete_records_before(log, 3)
-    assert offset_for_time(log, NOW + 10) == (3, NOW + 20, 0)
-    assert max_timestamp(log) == (4, NOW + 90, 0)
-
-
-def test_an_empty_log_has_no_times(log: Log) -> None:
-    assert offset_for_time(log, 0) is None
-    assert max_timestamp(log) is None
 
 
 # Flushing

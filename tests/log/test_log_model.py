@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 import shutil
@@ -17,23 +16,25 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from moldau.log.compaction.candidates import candidate, job_of
 from moldau.log.compaction.compactor import compact
 from moldau.log.compaction.swap import swap
 from moldau.log.config import DAY_MS, LogConfig
 from moldau.log.errors import OffsetOutOfRange, OutOfOrderSequence, StorageError
-from moldau.log.flushing import prepare_flush
+from moldau.log.flushes.flushing import prepare_flush
 from moldau.log.log import Log
 from moldau.log.lookup import max_timestamp, offset_for_time
 from moldau.log.producers.states import KEPT_BATCHES
+from moldau.log.replica import append_replica
 from moldau.log.retention import delete_expired, delete_records_before, roll_if_due
 from moldau.log.store.store import LogStore
 from moldau.log.truncation import truncate_to
 from moldau.records.batch import batches, read_header
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch, records_of
-from tests.log.making import NOW, batch_of, content, make_log, open_store, read_all
+from tests.log.making import NOW, TERM, batch_of, content, make_log, open_store, read_all
 
 PRODUCERS = 3
 KEYS = st.sampled_from([b"a", b"b", b"c"])
@@ -52,7 +53,7 @@ class LogModel(RuleBasedStateMachine):
         # Forcing to disk is the slow part, and no crash here loses what the system holds.
         self.patches: list[Any] = [
             mock.patch("os.fsync"),
-            mock.patch("moldau.log.durability._SNAPSHOT_BYTES", 300),
+            mock.patch("moldau.log.flushes.durability._SNAPSHOT_BYTES", 300),
         ]
         for patch in self.patches:
             patch.start()
@@ -147,7 +148,7 @@ class LogModel(RuleBasedStateMachine):
             data += batch
             self.model.append(bytes(batch))
             base += count
-        self.log.append_replica(memoryview(data), self.end, NOW)
+        append_replica(self.log, memoryview(data), self.end, TERM, NOW)
         self.end = base
         self.commit()
 
@@ -255,7 +256,7 @@ class LogModel(RuleBasedStateMachine):
     @rule(later=st.sampled_from([0, 30_000, 100_000]), keep=st.sampled_from([-1, 500]))
     def retain(self, later: int, keep: int) -> None:
         self.clock += later
-        self.log.config = dataclasses.replace(self.config, retention_bytes=keep)
+        self.log.config = replace(self.config, retention_bytes=keep)
         delete_expired(self.log, self.clock)
         self.log.config = self.config
         self.start = max(self.start, self.log.segments.base)
@@ -279,7 +280,7 @@ class LogModel(RuleBasedStateMachine):
     )
     def compact(self, map_bytes: int, later: int, renames: int | None) -> None:
         """With `renames`, the process ends after so many of them."""
-        self.log.config = dataclasses.replace(
+        self.log.config = replace(
             self.config, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0
         )
         self.flush()

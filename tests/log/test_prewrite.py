@@ -15,11 +15,12 @@ from moldau.log.errors import LogError, OutOfOrderSequence, StorageError
 from moldau.log.log import Log
 from moldau.log.lookup import verify
 from moldau.log.prewriting import begin_prewrite
+from moldau.log.replica import append_replica
 from moldau.log.retention import roll_if_due
 from moldau.log.segments.prewrite import PIECE, Prewrite
 from moldau.log.store.store import LogStore
 from moldau.log.truncation import restart_at, truncate_to
-from tests.log.making import NOW, batch_of, make_log, offsets_of, open_store, put, read_all
+from tests.log.making import NOW, TERM, batch_of, make_log, offsets_of, open_store, put, read_all
 
 CONFIG = LogConfig.parse({"max.message.bytes": "100000000"}, LogConfig())
 SIZE = 5 * PIECE
@@ -80,7 +81,7 @@ def test_what_a_leader_sent_is_prewritten_too(
     writing.run()
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", refuse_to_write)
-        log.append_replica(large, 0, NOW)
+        append_replica(log, large, 0, TERM, NOW)
         log.commit()
     writing.end()
     assert offsets_of(log) == [0]
@@ -172,7 +173,7 @@ def leadership_is_lost(store: LogStore, log: Log) -> None:
     batch = batch_of(3)
     other = store.create("other", 0, log.topic_id)  # type: ignore[arg-type]
     put(other, batch_of(1), batch)
-    log.append_replica(batch, 1, NOW)
+    append_replica(log, batch, 1, TERM, NOW)
     log.commit()
 
 
@@ -232,7 +233,7 @@ def test_what_happens_to_the_log_meanwhile_stops_the_thread_for_good(
     class Gate:
         def __enter__(self) -> None:
             if threading.current_thread() is thread and in_the_middle.is_set():
-                go_on.wait(10)
+                go_on.wait(60)
             lock.acquire()
 
         def __exit__(self, *given: object) -> None:
@@ -241,10 +242,10 @@ def test_what_happens_to_the_log_meanwhile_stops_the_thread_for_good(
     writing._lock = Gate()  # type: ignore[assignment]
     thread = threading.Thread(target=writing.run)
     thread.start()
-    assert in_the_middle.wait(10)
+    assert in_the_middle.wait(60)
     happens(store, log)
     go_on.set()
-    thread.join(10)
+    thread.join(60)
     assert len(pieces) == 1
     assert not writing.is_done
     try:

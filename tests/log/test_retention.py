@@ -9,6 +9,8 @@ from moldau.log.config import LogConfig
 from moldau.log.errors import OffsetOutOfRange
 from moldau.log.log import Log
 from moldau.log.retention import delete_expired, delete_records_before
+from moldau.log.segments import segments
+from moldau.log.truncation import restart_at
 from tests.log.making import NOW, batch_of, make_log, offsets_of, open_store, put
 
 DAY = 24 * 3_600_000
@@ -100,3 +102,22 @@ def test_producers_survive_the_deletion_of_their_records(log: Log) -> None:
     assert log.append(batch_of(producer_id=4, sequence=0), 0, NOW) == (10, -1)
     assert log.producers.expire(NOW + DAY, DAY) == [4]
     assert log.append(batch_of(producer_id=4, sequence=0), 0, NOW) == (12, -1)
+
+
+def test_the_name_of_the_first_segment_is_on_disk_before_another_follows_or_others_go(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the power failed, the log would seem to begin with the next one."""
+    synced: list[list[int]] = []
+    monkeypatch.setattr(
+        segments, "sync_folder", lambda folder: synced.append(sorted(log.segments.bases))
+    )
+    delete_records_before(log, 2)
+    # Whatever is left may have been made since the folder was last forced to disk.
+    assert [bases[0] for bases in synced] == [0]
+    synced.clear()
+    restart_at(log, 10)
+    for _ in range(4):
+        put(log, batch_of(size=30))
+    assert len(log.segments) == 4
+    assert synced == [[10]]

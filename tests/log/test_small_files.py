@@ -127,7 +127,7 @@ def test_a_snapshot_keeps_each_producers_batches_the_last_one_last() -> None:
     assert seven.batches == ((4, 4, 4, 111), (7, 7, 2, 222))
     assert (eight.epoch, eight.coordinator_epoch, eight.batches) == (1, 6, ())
     assert nine.transaction_start == 20
-    assert again.first_unstable(100) == 20
+    assert again.first_unstable() == 20
     assert again.end == 40
 
 
@@ -161,9 +161,9 @@ def test_producer_changes_can_be_rolled_back_until_they_are_settled() -> None:
     states.note(7, 0, 8, 40, 0, 555, False, 555)
     states.note(10, 0, 0, 41, 0, 555, True, 555)
     states.note_marker(9, 3, 42, 555, EndMarker(False, 0))
-    states.rollback()
+    states.rollback(40)
     assert states.producers == before
-    assert states.first_unstable(0) == 20
+    assert states.first_unstable() == 20
 
 
 # Leader epochs

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from moldau.peer.fetch_stream import FetchStream
 from moldau.wire.fetch.response import FetchAnswer, FetchedPartition
-
-
-async def until(
-    condition: Callable[[], bool], what: str = "the condition", within_s: float = 10.0
-) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
-        await asyncio.sleep(0.01)
 
 
 @contextmanager
@@ -43,7 +32,7 @@ def listener(serve: Callable[[socket.socket], None]) -> Iterator[tuple[str, int]
         thread.start()
         yield server.getsockname()
         server.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(60)
 
 
 def read_frame(connection: socket.socket) -> bytes:

@@ -23,8 +23,8 @@ def mock_cluster() -> Iterator[list[tuple[str, int]]]:
     producer = Producer({"test.mock.num.brokers": 3, "linger.ms": 0})
     for number in range(RECORDS):
         producer.produce("orders", b"%d" % number, partition=number % 4)
-    assert producer.flush(20) == 0
-    found = producer.list_topics(timeout=10).brokers.values()
+    assert producer.flush(60) == 0
+    found = producer.list_topics(timeout=60).brokers.values()
     yield [(broker.host, broker.port) for broker in found]
     producer.close()
 

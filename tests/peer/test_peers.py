@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import socket
+import struct
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
+from moldau.peer import aio
 from moldau.peer.errors import ConnectionLost, ConnectionRefused
 from moldau.peer.peers import PeerAddress, Peers, Purpose
+from moldau.testing.waiting import until_async
 from moldau.wire.apis import Api
 from moldau.wire.headers import response_frame
 from moldau.wire.messages import encode_response
-from tests.peer.peers import until
 
-WITHIN_S = 20
+WITHIN_S = 60
+_SO_ATTACH_FILTER = 26
 ONE = Purpose("one")
 OTHER = Purpose("other")
 PATIENT = Purpose("patient", first_backoff_s=60.0, longest_backoff_s=60.0)
@@ -97,7 +102,7 @@ def test_a_question_that_waits_delays_no_other_purpose() -> None:
             broker.answer = None
             one = await peers.lane(0, ONE).connection()
             waiting = asyncio.ensure_future(one.relay(*QUESTION))
-            await until(lambda: broker.ignored == 1, "the question is there")
+            await until_async(lambda: broker.ignored == 1, "the question is there")
             broker.answer = b"at once"
             other = await peers.lane(0, OTHER).connection()
             assert await other.relay(*QUESTION) == b"at once"
@@ -149,7 +154,7 @@ def test_a_broker_that_moves_while_it_is_connected_to_is_not_mistaken() -> None:
             peers = Peers(7, places.get)
             lane = peers.lane(0, ONE)
             connecting = asyncio.ensure_future(lane.connection())
-            await until(lambda: bool(before.connections), "it is on its way")
+            await until_async(lambda: bool(before.connections), "it is on its way")
             places[0] = after.address
             peers.refresh()
             if not connecting.done():
@@ -157,7 +162,7 @@ def test_a_broker_that_moves_while_it_is_connected_to_is_not_mistaken() -> None:
                     await connecting
             await lane.connection()
             assert len(after.connections) == 1
-            await until(lambda: before.closed == 1, "nobody talks to where it was")
+            await until_async(lambda: before.closed == 1, "nobody talks to where it was")
             peers.close()
 
     run(story())
@@ -194,12 +199,14 @@ def test_a_broker_that_answers_nothing_for_too_long_is_hung_up_on() -> None:
     async def story() -> None:
         async with FakeBroker() as broker:
             peers = peers_of(broker)
-            lane = peers.lane(0, ONE, patience_s=lambda: 0.2)
+            patience_s = 0.2
+            lane = peers.lane(0, ONE, patience_s=lambda: patience_s)
             quiet = await lane.connection()
             # While nothing is asked, silence means nothing.
             await asyncio.sleep(0.5)
+            patience_s = 60.0
             assert await quiet.relay(*QUESTION) == b"answer"
-            broker.answer = None
+            broker.answer, patience_s = None, 0.2
             with pytest.raises(ConnectionLost, match=r"no response within 0\.2 s"):
                 await quiet.relay(*QUESTION)
             await quiet.until_closed()
@@ -214,10 +221,39 @@ def test_a_lane_that_does_not_greet_says_nothing_and_notices_the_end() -> None:
         async with FakeBroker() as broker:
             peers = peers_of(broker)
             connection = await peers.lane(0, SILENT).connection()
-            await until(lambda: len(broker.connections) == 1, "it is connected")
+            await until_async(lambda: len(broker.connections) == 1, "it is connected")
             broker.hide()
             await connection.until_closed()
             assert not connection.is_open
             assert broker.client_ids == []
 
     run(story())
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux gives up so")
+def test_a_network_that_loses_everything_in_silence_is_given_up_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aio, "_UNHEARD_MS", 300)
+
+    async def story() -> None:
+        async with FakeBroker() as broker:
+            peers = peers_of(broker)
+            lane = peers.lane(0, ONE)
+            before = await lane.connection()
+            lose_all(broker.connections[0].get_extra_info("socket"))
+            with pytest.raises(ConnectionLost):
+                await before.relay(*QUESTION)
+            after = await lane.connection()
+            assert after is not before
+            assert await after.relay(*QUESTION) == b"answer"
+            peers.close()
+
+    run(story())
+
+
+def lose_all(connected: socket.socket) -> None:
+    """Have the kernel drop whatever arrives for a socket, without a word to the other side."""
+    drop = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+    program = struct.pack("HP", 1, ctypes.addressof(drop))
+    connected.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)

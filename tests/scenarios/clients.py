@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition as Position
 
 from tests.scenarios.ledger import Label, Ledger, TopicPartition, Wrong, label_of, payload
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 # A client that notices soon that a broker has fallen silent.
 IMPATIENT: dict[str, Any] = {
     "socket.timeout.ms": 3000,
@@ -204,8 +204,11 @@ class Member(Background):
     `taken` has each offset that it was given; a group that changes hands may give one twice.
     """
 
-    def __init__(self, bootstrap: str, ledger: Ledger, topic: str, group: str) -> None:
+    def __init__(
+        self, bootstrap: str, ledger: Ledger, topic: str, group: str, protocol: str = "classic"
+    ) -> None:
         super().__init__(ledger)
+        timeouts = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500}
         self.taken: set[tuple[TopicPartition, int]] = set()
         self._consumer = _consumer(
             bootstrap,
@@ -213,8 +216,9 @@ class Member(Background):
             enable_auto_commit=True,
             auto_commit_interval_ms=200,
             auto_offset_reset="earliest",
-            session_timeout_ms=10_000,
-            heartbeat_interval_ms=500,
+            group_protocol=protocol,
+            # In the newer protocol the broker has these.
+            **(timeouts if protocol == "classic" else {}),
             error_cb=self._on_error,
         )
         self._consumer.subscribe([topic])

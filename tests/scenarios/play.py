@@ -29,6 +29,7 @@ class Play:
         partitions: int = 3,
         writers: int = 1,
         group: str | None = None,
+        protocol: str = "classic",
         topic: str = TOPIC,
         **configs: str | int | bool,
     ) -> None:
@@ -43,7 +44,9 @@ class Play:
         ]
         self.readers = [Reader(bootstrap, self.ledger, self.places)]
         self.members = (
-            [] if group is None else [Member(bootstrap, self.ledger, topic, group) for _ in "ab"]
+            []
+            if group is None
+            else [Member(bootstrap, self.ledger, topic, group, protocol) for _ in "ab"]
         )
         self._clients: list[Background] = [*self.readers, *self.members, *self.writers]
         self._stack = ExitStack()
@@ -114,7 +117,7 @@ class Play:
                 self.ledger.check_all(place, read_all(self.cluster.bootstrap, place, ends[place]))
             self._check_group(ends)
             self._wait(self._are_copies_equal, "all brokers hold the same bytes")
-        self._check_logs()
+        check_logs(self.cluster)
         self.ledger.check()
 
     def _check_group(self, ends: dict[TopicPartition, int]) -> None:
@@ -142,15 +145,6 @@ class Play:
                 return False
         return True
 
-    def _check_logs(self) -> None:
-        """No broker may say that something committed was lost, or fail in a way nobody foresaw."""
-        for broker in self.cluster.brokers:
-            text = self.cluster.log(broker).read_text("utf-8", "replace")
-            for sign in ("committed records are lost", "Traceback"):
-                if sign in text:
-                    at = text.index(sign)
-                    raise Wrong(f"broker {broker} logged: {text[max(0, at - 300) : at + 3000]}")
-
     def _wait(self, is_so: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + within_s
         while not is_so():
@@ -159,3 +153,13 @@ class Play:
                 raise Wrong(f"after {within_s:g} s still not: {what}")
             time.sleep(0.02)
         self.ledger.check()
+
+
+def check_logs(cluster: Cluster) -> None:
+    """Wrong if a broker says that something committed was lost, or fails as nobody foresaw."""
+    for broker in cluster.brokers:
+        text = cluster.log(broker).read_text("utf-8", "replace")
+        for sign in ("committed records are lost", "Traceback"):
+            if sign in text:
+                at = text.index(sign)
+                raise Wrong(f"broker {broker} logged: {text[max(0, at - 300) : at + 3000]}")

@@ -19,7 +19,7 @@ from moldau.testing import Cluster, Ensemble
 from tests.scenarios.clients import IMPATIENT, PATIENCE_S
 from tests.scenarios.play import TOPIC, Play
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 
 
 def send(cluster: Cluster, topic: str, values: dict[bytes, bytes] | list[bytes]) -> None:

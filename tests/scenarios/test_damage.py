@@ -24,7 +24,7 @@ from tests.scenarios.damage import (
 from tests.scenarios.play import TOPIC, Play
 from tests.torture.disks import Disks
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 # Nobody leaves the in-sync replicas because it is slow.
 PATIENT = {"replica.lag.time.max.ms": 60_000}

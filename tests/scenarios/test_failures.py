@@ -13,7 +13,7 @@ import pytest
 from moldau.testing import Cluster, Ensemble
 from tests.scenarios.play import TOPIC, Play
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 
 
 def test_the_leader_is_killed_under_load(ensemble: Ensemble) -> None:
@@ -162,6 +162,30 @@ def test_a_group_goes_on_when_its_coordinator_dies(ensemble: Ensemble) -> None:
     ):
         play.go_on()
         cluster.kill(cluster.leader_of("__consumer_offsets"))
+        play.go_on()
+
+
+@pytest.mark.slow
+def test_a_consumer_group_goes_on_when_its_coordinators_die(ensemble: Ensemble) -> None:
+    with (
+        Cluster(
+            3,
+            ensemble,
+            offsets_topic_num_partitions=1,
+            group_consumer_min_heartbeat_interval_ms=300,
+            group_consumer_heartbeat_interval_ms=300,
+            group_consumer_min_session_timeout_ms=10_000,
+            group_consumer_session_timeout_ms=10_000,
+        ) as cluster,
+        Play(cluster, group="readers", protocol="consumer") as play,
+    ):
+        for _ in range(2):
+            play.go_on()
+            coordinator = cluster.leader_of("__consumer_offsets")
+            cluster.kill(coordinator)
+            play.go_on()
+            cluster.start(coordinator)
+            cluster.wait_until_in_sync("__consumer_offsets")
         play.go_on()
 
 

@@ -7,7 +7,7 @@ import pytest
 from moldau.cluster.liveness import MOST_REPORTS
 from moldau.testing import Cluster, Ensemble
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.mark.parametrize("is_controller", [False, True], ids=["a broker", "the controller"])

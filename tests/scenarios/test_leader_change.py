@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from moldau.testing import Cluster, Ensemble
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
 
 class Notes(logging.Handler):

@@ -14,10 +14,11 @@ import pytest
 
 from moldau.broker.membership import membership
 from moldau.broker.server import Broker
-from moldau.broker.settings import BrokerSettings
+from moldau.broker.settings.broker import BrokerSettings
 from moldau.cluster.store import StoreError
 from moldau.testing import Ensemble
-from tests.cluster.zookeeper.clusters import Member, until
+from moldau.testing.waiting import until_async
+from tests.cluster.zookeeper.clusters import Member
 from tests.cluster.zookeeper.proxy import Proxy
 from tests.log.making import open_store
 
@@ -135,7 +136,7 @@ def test_a_kill_at_any_time_of_a_start_or_a_return_costs_nothing(
                 await broker.start()
                 before = broker.logs.life.epoch
                 await broker.store.expel(broker.state.brokers[1])
-                await until(lambda: broker.logs.life.epoch > before and len(seen) == 8)
+                await until_async(lambda: broker.logs.life.epoch > before and len(seen) == 8)
             assert seen == [True] * 8
             await broker.stop()
             assert await story.is_believed(stops=True)
@@ -153,7 +154,7 @@ def test_a_clean_stop_is_one_though_nobody_answers_that_the_broker_stops(
             number = broker.store.registration
             story.proxy.break_at(b'"stopping":true', passes=True)
             stopping = asyncio.create_task(broker.stop())
-            await until(lambda: story.proxy.broken == 1)
+            await until_async(lambda: story.proxy.broken == 1)
             story.proxy.cut()
             await stopping
             assert broker.store.registration == number, "it has heard of no other"

@@ -26,7 +26,7 @@ from moldau.wire.apis import Api
 from tests.scenarios.clients import IMPATIENT, PATIENCE_S
 from tests.scenarios.test_absence import read, send
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 
 TOPIC = "orders"
 SENT = [b"%d" % number + b"." * 100 for number in range(50)]
@@ -102,7 +102,7 @@ def cluster(ensemble: Ensemble) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("is_record_kept", [False, True])
+@pytest.mark.parametrize("is_record_kept", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_who_was_stopped_cleanly_leads_and_not_the_last_in_sync_that_lost_power(
     cluster: Cluster, is_record_kept: bool
 ) -> None:
@@ -135,7 +135,7 @@ def test_when_all_have_lost_power_the_last_leader_leads_again(cluster: Cluster) 
     pair.expect_all(SENT)
 
 
-@pytest.mark.parametrize("who", ["first", "second"])
+@pytest.mark.parametrize("who", ["first", pytest.param("second", marks=pytest.mark.slow)])
 def test_whoever_was_only_killed_comes_back_alone(cluster: Cluster, who: str) -> None:
     pair = Pair(cluster, minimum=2)
     cluster.kill(*cluster.brokers)
@@ -148,7 +148,10 @@ def test_whoever_was_only_killed_comes_back_alone(cluster: Cluster, who: str) ->
 
 @pytest.mark.parametrize(
     ("stops", "has_backup"),
-    [(True, True), pytest.param(False, True, marks=pytest.mark.slow), (False, False)],
+    [
+        (True, True),
+        *(pytest.param(False, each, marks=pytest.mark.slow) for each in (True, False)),
+    ],
 )
 def test_the_last_in_sync_does_not_lead_without_what_it_had_until_that_is_put_back(
     cluster: Cluster, tmp_path: Path, stops: bool, has_backup: bool
@@ -217,6 +220,7 @@ def test_a_folder_moved_away_is_copied_anew_from_who_is_in_sync(
     assert [value for _, _, value in read(cluster, TOPIC)] == SENT
 
 
+@pytest.mark.slow
 def test_a_folder_moved_away_while_the_others_are_eligible_is_copied_from_them(
     cluster: Cluster, tmp_path: Path
 ) -> None:

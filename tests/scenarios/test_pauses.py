@@ -15,7 +15,7 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.wire_client import Client, fetch_values, make_batch
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 TOPIC = "t"
 SETTINGS = {"offsets.topic.num.partitions": 1}

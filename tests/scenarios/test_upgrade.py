@@ -20,10 +20,11 @@ from moldau.testing import Cluster, Ensemble
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.broker_process import BrokerProcess
+from tests.broker.wire_client import Client
 from tests.scenarios.earlier import install
 from tests.scenarios.play import TOPIC, Play
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +135,7 @@ def create_here(broker: BrokerProcess, topic: str) -> None:
     policy = "compact" if COMPACTED[topic] else "delete"
     configs = {"cleanup.policy": policy, "segment.bytes": "65536", "segment.ms": "100"}
     admin = AdminClient(bootstrap(broker))
-    admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(60)
 
 
 def write(broker: BrokerProcess, numbers: range) -> Written:
@@ -154,7 +155,7 @@ def write(broker: BrokerProcess, numbers: range) -> Written:
     for topic in COMPACTED:
         for number in numbers:
             producer.produce(topic, b"%d " % number * 20, b"%d" % number, on_delivery=keep)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert len(written) == len(COMPACTED) * len(numbers)
     return written
 
@@ -184,6 +185,42 @@ def commit(broker: BrokerProcess, offset: int) -> None:
 
 def committed(broker: BrokerProcess) -> int:
     consumer = Consumer(bootstrap(broker) | {"group.id": "ledger", "enable.auto.commit": False})
-    (place,) = consumer.committed([TopicPartition("orders", 0)], timeout=30)
+    (place,) = consumer.committed([TopicPartition("orders", 0)], timeout=60)
     consumer.close()
     return int(place.offset)
+
+
+def test_transactions_begin_when_the_last_broker_knows_them(
+    ensemble: Ensemble, earlier: dict[str, str]
+) -> None:
+    """A broker of the earlier version takes no markers: until it is gone nobody is promised any."""
+    with Cluster(2, ensemble, environment=earlier) as cluster:
+        cluster.create_topic("orders", partitions=2, replication_factor=2)
+        cluster.stop(0)
+        cluster.environments[0].clear()
+        cluster.start(0)
+        host, _, port = cluster.address(0).rpartition(":")
+
+        def features() -> set[str]:
+            with Client((host, int(port))) as client:
+                names = {"client_software_name": "test", "client_software_version": "1"}
+                answer = client.ask(Api.API_VERSIONS, 3, **names)
+            return {each.name for each in answer.finalized_features}
+
+        with Client((host, int(port))) as client:
+            values = {"transactional_id": "t", "transaction_timeout": 60_000}
+            refused = client.ask(Api.FIND_COORDINATOR, 1, key="t", key_type=1)
+            assert refused.error_code == Error.COORDINATOR_NOT_AVAILABLE
+            refused = client.ask(Api.INIT_PRODUCER_ID, 1, **values)
+            assert refused.error_code == Error.COORDINATOR_NOT_AVAILABLE
+        assert "transaction.version" not in features()
+        cluster.stop(1)
+        cluster.environments[1].clear()
+        cluster.start(1)
+        cluster.wait_until(lambda: "transaction.version" in features(), "the feature is final")
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for partition in (0, 1):
+            producer.produce("orders", b"x", partition=partition)
+        producer.commit_transaction(30)

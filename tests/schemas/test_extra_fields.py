@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from moldau.schemas.extra_fields import extra_fields
+from moldau.schemas.avro.extra_fields import extra_fields
 
 
 def record(name: str, *fields: Any, **more: Any) -> dict[str, Any]:

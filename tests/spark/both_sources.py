@@ -38,7 +38,7 @@ def main(bootstrap: str, topic: str, folder: str, *formats: str) -> int:
     for turn, name in enumerate(formats):
         for number in (2 * turn, 2 * turn + 1):
             producer.produce(topic, str(number).encode())
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         reader = spark.readStream.format(name).option("kafka.bootstrap.servers", bootstrap)
         frame = reader.options(subscribe=topic, startingOffsets="earliest").load()
         writer = frame.writeStream.foreachBatch(keep).trigger(availableNow=True)

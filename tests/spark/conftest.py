@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from moldau.spark.runtime.session import LOGGING
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# As Moldau sets them, and without the compiler for programs that run long.
+JAVA_OPTIONS = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} -XX:TieredStopAtLevel=1"
 
 EXTRA = ("deltalake", "numba", "pyarrow", "pyspark")
 MISSING = [name for name in EXTRA if find_spec(name) is None]
@@ -30,6 +35,7 @@ def spark() -> Iterator[SparkSession]:
         config={
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
             "spark.sql.warehouse.dir": tempfile.gettempdir(),
             "spark.sql.session.timeZone": "UTC",
         },

@@ -51,7 +51,7 @@ class Driver:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self.process.wait(10)
+        self.process.wait(60)
 
     def wait_until(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DRIVER_WITHIN_S

@@ -20,13 +20,22 @@ HOST = "127.0.0.1"
 # Starts sooner and with fewer threads, which is what counts in tests.
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SPARK_HOME = Path(pyspark.__file__).parent
+# What a session on such a cluster needs.
+ON_THIS_MACHINE = {
+    "spark.driver.host": HOST,
+    "spark.driver.bindAddress": HOST,
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
+}
 
 
 class StandaloneSpark:
     """`with StandaloneSpark(folder) as cluster:` and then `session(master=cluster.url)`.
 
-    Everything listens on free ports of 127.0.0.1. Logs and work folders are in `folder`. At the end
-    the workers, and with them their executors, and the master are gone.
+    Everything listens on free ports of 127.0.0.1, and the second worker of 127.0.0.2. Logs and work
+    folders are in `folder`. At the end the workers, and with them their executors, and the master
+    are gone.
     """
 
     def __init__(self, folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
@@ -47,6 +56,8 @@ class StandaloneSpark:
                     f"worker-{number}",
                     "org.apache.spark.deploy.worker.Worker",
                     [*self._sizes, "--work-dir", str(self._folder / f"work-{number}"), self.url],
+                    # Hosts of their own: Spark starts a second attempt on another host only.
+                    host=f"127.0.0.{number + 1}",
                 )
                 for number in range(self._count)
             ]
@@ -91,7 +102,7 @@ class StandaloneSpark:
                 found.append(int(entry.name))
         return sorted(found)
 
-    def _start(self, name: str, main: str, arguments: list[str]) -> Path:
+    def _start(self, name: str, main: str, arguments: list[str], host: str = HOST) -> Path:
         log = self._folder / f"{name}.log"
         home = find_java_home()
         environment = {
@@ -101,7 +112,7 @@ class StandaloneSpark:
         }
         environment |= {
             "SPARK_HOME": str(SPARK_HOME),
-            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "192m",
             "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
@@ -112,7 +123,7 @@ class StandaloneSpark:
                 [
                     str(SPARK_HOME / "bin" / "spark-class"),
                     main,
-                    *("--host", HOST, "--port", "0", "--webui-port", "0"),
+                    *("--host", host, "--port", "0", "--webui-port", "0"),
                     *arguments,
                 ],
                 env=environment,

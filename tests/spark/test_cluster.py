@@ -10,37 +10,50 @@ import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
+from moldau.peer.cluster import LATEST
+from moldau.peer.cluster import Cluster as Peers
+from moldau.peer.view import parse_bootstrap
 from moldau.spark import session
+from moldau.spark.lake.tasks import map_in_arrow
 from moldau.spark.runtime.probe import SHIPPED
 from moldau.spark.runtime.shipping import WorkersLack, ship
+from moldau.spark.sink.committing import Committer
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.spark.lake.copying import start_copy
 from tests.spark.lake.tables import rows_of
-from tests.spark.standalone import HOST, QUICK_JAVA, StandaloneSpark
+from tests.spark.queries import wait_until
+from tests.spark.standalone import ON_THIS_MACHINE, StandaloneSpark
 from tests.spark.topics import Sent, fresh_topic, numbered, produce, read_by_librdkafka
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="executors are found in /proc"),
 ]
 
 WITHIN_S = 120.0
 CONFIG = {
-    "spark.driver.host": HOST,
-    "spark.driver.bindAddress": HOST,
-    "spark.driver.memory": "512m",
-    "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": QUICK_JAVA,
+    **ON_THIS_MACHINE,
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
+}
+
+# A second attempt at a task that takes longer than the other one.
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.5",
+    "spark.speculation.minTaskRuntime": "1s",
 }
 
 
@@ -134,18 +147,9 @@ def spark(cluster: StandaloneSpark, bare: Path) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONPATH", raising=False)
         patch.setenv("PYSPARK_PYTHON", str(bare))
-        spark = session("test", master=cluster.url, config=CONFIG)
+        spark = session("test", master=cluster.url, config=CONFIG | SPECULATION)
         yield spark
         spark.stop()
-
-
-def wait_until(done: Callable[[], bool], query: StreamingQuery) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not done():
-        problem = query.exception()
-        assert problem is None, str(problem)
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.slow
@@ -177,6 +181,107 @@ def test_the_package_reaches_workers_and_rows_are_there_once_though_executors_di
 
 def count(table: Path) -> int:
     return len(rows_of(table)) if (table / "_delta_log").is_dir() else 0
+
+
+@pytest.mark.slow
+def test_a_speculative_attempt_that_is_faster_leaves_every_row_of_the_sink_once(
+    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
+) -> None:
+    broker = moldau_session_broker
+    topic = fresh_topic(broker, partitions=2)
+    second = str(tmp_path / "second attempt")
+
+    # Within the test, as workers lack this module: so it is sent whole.
+    def slowly_at_first(batches: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        if context.attemptNumber():
+            Path(second).touch()
+        elif context.partitionId() == 1:
+            # Its rows are staged by now. It will be killed.
+            time.sleep(2 * WITHIN_S)
+
+    rows = spark.range(100, numPartitions=2).selectExpr("cast(id as string) as value")
+    frame = map_in_arrow(rows, slowly_at_first, "value string")
+    writer = frame.write.format("moldau").option("topic", topic).mode("append")
+    writer.option("kafka.bootstrap.servers", broker.bootstrap).option("exactlyOnce", "true").save()
+
+    def is_there_once() -> bool:
+        found = read_by_librdkafka(broker, topic, 2)
+        assert len(found) <= 100
+        return sorted(int(row["value"]) for row in found) == list(range(100))
+
+    until(is_there_once)
+    assert Path(second).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_rows_of_the_sink_are_there_once_though_executors_die_while_they_stage(
+    spark: SparkSession, cluster: StandaloneSpark, moldau_session_broker: Broker, tmp_path: Path
+) -> None:
+    broker = moldau_session_broker
+    source, target = fresh_topic(broker, partitions=2), fresh_topic(broker, partitions=2)
+    # More than what stays in the buffers between two processes.
+    padding = b"." * 1000
+    for partition in range(2):
+        rows: list[Sent] = [(None, b"%d %s" % (n, padding), []) for n in range(partition, 400, 2)]
+        produce(broker, source, rows, partition=partition)
+    killed = str(tmp_path / "killed")
+
+    # Within the test, as workers lack this module: so it is sent whole.
+    def until_they_die(batches: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        while context.partitionId() == 1 and not Path(killed).exists():
+            time.sleep(0.05)
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+    stream = (
+        spark.readStream.format("moldau")
+        .option("kafka.bootstrap.servers", broker.bootstrap)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .load()
+        .select("partition", "value")
+    )
+    query = (
+        map_in_arrow(stream, until_they_die, "partition int, value binary")
+        .writeStream.format("moldau")
+        .option("kafka.bootstrap.servers", broker.bootstrap)
+        .option("topic", target)
+        .option("exactlyOnce", "true")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        with Peers(parse_bootstrap(broker.bootstrap)) as peers:
+            wait_until(lambda: end_of(peers, target, 1) > 0, query)
+            executors = cluster.executors()
+            for executor in executors:
+                os.kill(executor, signal.SIGKILL)
+            Path(killed).touch()
+            assert query.awaitTermination(int(2 * WITHIN_S))
+            problem = query.exception()
+            assert problem is None, str(problem)
+            # What died was aborted, and holds nobody back.
+            assert Committer(peers).ongoing(str(query.id)) == []
+            assert end_of(peers, target, 1, read_committed=True) == end_of(peers, target, 1)
+    finally:
+        query.stop()
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert executors
+    assert set(executors).isdisjoint(cluster.executors())
+    numbers = [int(row["value"].split()[0]) for row in read_by_librdkafka(broker, target, 2)]
+    assert sorted(numbers) == list(range(400))
+
+
+def end_of(peers: Peers, topic: str, partition: int, *, read_committed: bool = False) -> int:
+    place = (topic, partition)
+    return peers.list_offsets({place: LATEST}, read_committed=read_committed)[place].offset
 
 
 @pytest.mark.slow

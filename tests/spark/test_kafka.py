@@ -33,7 +33,7 @@ WITHIN_S = 60.0
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(
         not BOOTSTRAP, reason="MOLDAU_TEST_KAFKA_BOOTSTRAP names no Apache Kafka to test against"
     ),

@@ -19,7 +19,7 @@ from moldau.testing import Broker
 def send(broker: Broker, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, value)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def first_message(broker: Broker, topic: str) -> bytes | str | None:
@@ -28,7 +28,7 @@ def first_message(broker: Broker, topic: str) -> bytes | str | None:
     )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        message = consumer.poll(10)
+        message = consumer.poll(60)
         assert message is not None
         assert message.error() is None
         return message.value()
@@ -47,11 +47,11 @@ def test_nothing_is_left_behind() -> None:
     with Broker() as broker:
         folder, address = broker.data_dir, (broker.host, broker.port)
         assert folder.is_dir()
-        socket.create_connection(address, timeout=5).close()
+        socket.create_connection(address, timeout=60).close()
     assert not folder.exists()
     assert set(threading.enumerate()) <= before
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(address, timeout=5)
+        socket.create_connection(address, timeout=60)
 
 
 def test_the_users_process_is_left_as_it_was() -> None:
@@ -78,7 +78,7 @@ def test_settings_are_given_by_keyword_or_by_name() -> None:
     with Broker({"log.retention.ms": 5000}, num_partitions=3) as broker:
         send(broker, "words", b"x")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        assert len(admin.list_topics(timeout=10).topics["words"].partitions) == 3
+        assert len(admin.list_topics(timeout=60).topics["words"].partitions) == 3
 
 
 def test_a_setting_that_does_not_exist_is_refused_with_the_nearest_one() -> None:
@@ -90,7 +90,7 @@ def test_topics_are_created_with_their_settings() -> None:
     with Broker() as broker:
         broker.create_topic("words", partitions=4, retention_ms=1000, cleanup_policy="delete")
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        assert len(admin.list_topics("words", timeout=10).topics["words"].partitions) == 4
+        assert len(admin.list_topics("words", timeout=60).topics["words"].partitions) == 4
         with pytest.raises(Exception, match="words"):
             broker.create_topic("words")
 

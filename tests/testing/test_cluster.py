@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(
         find_spec("pyspark") is None, reason="no clusters without pyspark, which brings ZooKeeper"
     ),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(400),
 ]
 
 
@@ -41,7 +41,7 @@ def test_brokers_come_and_go_and_nothing_is_left(tmp_path: Path) -> None:
 
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
         producer.produce("words", b"hello", partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
         cluster.kill(0)
         assert cluster.running == [1]

@@ -12,14 +12,14 @@ pytest_plugins = ["pytester"]
 
 def test_the_fixture_gives_a_running_broker(moldau_broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": moldau_broker.bootstrap})
-    assert admin.list_topics(timeout=10).topics == {}
+    assert admin.list_topics(timeout=60).topics == {}
 
 
 @pytest.mark.moldau(num_partitions=5)
 def test_the_marker_gives_it_settings(moldau_broker: Broker) -> None:
     moldau_broker.create_topic("words", partitions=-1)
     admin = AdminClient({"bootstrap.servers": moldau_broker.bootstrap})
-    assert len(admin.list_topics(timeout=10).topics["words"].partitions) == 5
+    assert len(admin.list_topics(timeout=60).topics["words"].partitions) == 5
 
 
 def test_the_plugin_is_there_wherever_moldau_is_installed(pytester: pytest.Pytester) -> None:

@@ -1,4 +1,5 @@
-"""`python -m tests.torture [broker|cluster]`: see `torture.py` and `cluster.py`."""
+"""`python -m tests.torture [broker|cluster|transactions|sink]`: see `torture.py`, `cluster.py`,
+`transactions.py` and `sink.py`."""
 
 from __future__ import annotations
 
@@ -9,21 +10,31 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from moldau.local.process import BrokerFailed
 from tests.scenarios.ledger import Wrong as WrongInCluster
 from tests.torture.cluster import ClusterTorture
 from tests.torture.messages import Wrong
 from tests.torture.torture import Torture
+from tests.torture.transactions import TransactionTorture
 
-_CYCLES = {"broker": 200, "cluster": 60}
+if TYPE_CHECKING:
+    from tests.torture.sink import SinkTorture
+
+_KINDS: dict[str, type[Torture | ClusterTorture | TransactionTorture]] = {
+    "broker": Torture,
+    "cluster": ClusterTorture,
+    "transactions": TransactionTorture,
+}
+_CYCLES = {"broker": 200, "cluster": 60, "transactions": 60, "sink": 200}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make torture", description="Break a broker or a cluster many times."
     )
-    parser.add_argument("what", nargs="?", choices=["broker", "cluster"], default="broker")
+    parser.add_argument("what", nargs="?", choices=list(_CYCLES), default="broker")
     parser.add_argument("--seed", type=int, default=None, help="repeat the choices of a run")
     parser.add_argument("--seconds", type=float, default=None, help="stop after so long")
     parser.add_argument("--minutes", type=float, default=None, help="stop after so long")
@@ -43,8 +54,7 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="moldau-torture-"))
     folder.mkdir(parents=True, exist_ok=True)
-    kind = Torture if given.what == "broker" else ClusterTorture
-    torture = kind(folder, seed, lambda text: print(text, flush=True))
+    torture = _kind(given.what)(folder, seed, lambda text: print(text, flush=True))
     try:
         torture.run(is_over)
     except (Wrong, WrongInCluster, BrokerFailed) as problem:
@@ -59,6 +69,15 @@ def main() -> int:
         shutil.rmtree(folder)
     print(f"all promises kept: {torture.summary}")
     return 0
+
+
+def _kind(what: str) -> type[Torture | ClusterTorture | TransactionTorture | SinkTorture]:
+    if what == "sink":
+        # Spark is an extra.
+        from tests.torture.sink import SinkTorture
+
+        return SinkTorture
+    return _KINDS[what]
 
 
 if __name__ == "__main__":

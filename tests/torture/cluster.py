@@ -92,7 +92,7 @@ class ClusterTorture:
         flushes = bool(self.rounds % 2)
         configs = {"flush_messages": 1} if flushes else {}
         self._do(f"begin a round {'with' if flushes else 'without'} a flush policy")
-        with Play(cluster, _PARTITIONS, writers=2, group=topic, topic=topic, **configs) as play:
+        with Play(cluster, _PARTITIONS, 2, topic, "classic", topic, **configs) as play:
             if not self.rounds:
                 play.go_on(1)
                 _flush_offsets(cluster.bootstrap)
@@ -116,7 +116,7 @@ class ClusterTorture:
             self._do("finish the round")
             play.finish()
             self.messages += sum(map(play.ledger.acknowledged, play.places))
-        _delete(cluster, topic)
+        delete_topic(cluster, topic)
 
     def _do(self, deed: str) -> None:
         moment = time.monotonic() - self._started
@@ -124,7 +124,7 @@ class ClusterTorture:
         self._say(self.deeds[-1])
 
 
-def _delete(cluster: Cluster, topic: str) -> None:
+def delete_topic(cluster: Cluster, topic: str) -> None:
     """Leave nothing to later rounds, in which more may be lost than this one's topic promises."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     for outcome in admin.delete_topics([topic]).values():

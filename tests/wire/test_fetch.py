@@ -14,6 +14,7 @@ from moldau.wire.fetch.codec import fetch_codec
 from moldau.wire.fetch.request import FetchPartition, FetchRequest
 from moldau.wire.fetch.response import FetchAnswer, FetchedPartition
 from moldau.wire.primitives import MalformedRequest
+from tests.examples import EXAMPLES
 from tests.peer.peers import Slice
 
 FETCH = VERSIONS[Api.FETCH]
@@ -121,7 +122,7 @@ def test_an_answer_that_refuses_the_request_as_such_says_so() -> None:
     assert (begun.error, begun.partition, begun.records_size) == (71, None, 0)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=EXAMPLES)
 @given(st.data())
 def test_a_damaged_answer_is_an_answer_or_malformed(data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(ALL_VERSIONS))
@@ -131,7 +132,7 @@ def test_a_damaged_answer_is_an_answer_or_malformed(data: st.DataObject) -> None
     read_or_refused(version, bytes(body[: data.draw(st.integers(0, len(body)))]))
 
 
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 @given(st.sampled_from(ALL_VERSIONS), st.binary())
 def test_arbitrary_bytes_are_an_answer_or_malformed(version: int, body: bytes) -> None:
     read_or_refused(version, body)

@@ -17,6 +17,7 @@ from moldau.wire.fetch.response import FetchedPartition
 from moldau.wire.messages import decode_response, encode_request
 from moldau.wire.primitives import Endpoint, MalformedRequest
 from moldau.wire.produce import PartitionResult, produce_codec
+from tests.examples import EXAMPLES
 
 TOPIC_ID = UUID(int=7)
 PRODUCE_VERSIONS = range(3, 14)
@@ -154,7 +155,7 @@ def test_a_fetch_response_is_what_kio_reads(version: int) -> None:
         assert response.node_endpoints[0].host == "h"
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(st.data())
 def test_a_damaged_hot_request_is_a_request_or_malformed(data: st.DataObject) -> None:
     decode: Callable[[memoryview, int], object]
@@ -174,7 +175,7 @@ def test_a_damaged_hot_request_is_a_request_or_malformed(data: st.DataObject) ->
         pass
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(st.sampled_from(PRODUCE_VERSIONS), st.sampled_from(FETCH_VERSIONS), st.binary())
 def test_arbitrary_bytes_are_a_hot_request_or_malformed(
     produce_version: int, fetch_version: int, body: bytes

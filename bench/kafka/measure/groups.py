@@ -49,7 +49,7 @@ def _commits(
     seconds = bench.scale.requests_s
     flows: dict[str, list[RequestFlow]] = defaultdict(list)
     for broker in brokers.values():
-        _wait_for_coordinator(broker, group)
+        wait_for_coordinator(broker, group)
     for name, broker in bench.turns(f"groups, {title}", brokers):
         if in_flight:
             task: CommitRequests | CommitSynchronously = CommitRequests(
@@ -71,7 +71,7 @@ def _commits(
     return Row("groups", title, request_comparison(flows))
 
 
-def _wait_for_coordinator(broker: UnderTest, group: str) -> None:
+def wait_for_coordinator(broker: UnderTest, group: str) -> None:
     """Until somebody coordinates the group; the first question has the topic of commits created.
 
     Asked by hand: confluent-kafka 2.16 crashes when it lists a group's offsets before that.

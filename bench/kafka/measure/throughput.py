@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+import msgspec
+
 from bench.kafka.comparison import Compared, Row, compared
 from bench.kafka.sides import Bench, UnderTest
 from moldau.bench.results import number
@@ -26,6 +28,7 @@ def _at_size(bench: Bench, brokers: dict[str, UnderTest], size: int, count: int)
     label = "100 B" if size == SMALL else "1 KiB"
     produced: dict[str, list[Flow]] = defaultdict(list)
     consumed: dict[str, list[Flow]] = defaultdict(list)
+    on_one_core: dict[str, list[Flow]] = defaultdict(list)
     for name, broker in brokers.items():
         # A virtual machine that compiles as it runs must not be timed cold.
         bench.say(f"warming up {name} at {label}")
@@ -39,13 +42,18 @@ def _at_size(bench: Bench, brokers: dict[str, UnderTest], size: int, count: int)
         produced[name].append(_produce(bench, broker, topic, size, count))
         task = Consume(broker.bootstrap, topic, broker.pid, count)
         consumed[name].append(bench.children.run(task, Flow))
+        pinned = msgspec.structs.replace(task, is_on_one_core=True)
+        on_one_core[name].append(bench.children.run(pinned, Flow))
         broker.delete_topic(topic)
     with bench.machine.null_broker(size) as (address, pid):
         bench.say(f"throughput at {label}: librdkafka alone")
         most = bench.children.run(Produce(address, "null", pid, size, count), Flow)
         yield _row(f"produce {label}", produced, size, most)
-        most = bench.children.run(Consume(address, "null", pid, count), Flow)
+        null = Consume(address, "null", pid, count)
+        most = bench.children.run(null, Flow)
         yield _row(f"consume {label}", consumed, size, most)
+        most = bench.children.run(msgspec.structs.replace(null, is_on_one_core=True), Flow)
+        yield _row(f"consume {label}, the client on one core", on_one_core, size, most)
 
 
 def _row(title: str, flows: dict[str, list[Flow]], size: int, most: Flow) -> Row:

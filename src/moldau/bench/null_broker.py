@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 
 from moldau.bench.frames import one_batch
-from moldau.broker.net.pacing import send_unpaced
+from moldau.broker.net.outputs.pacing import send_unpaced
 
 _DROP = bytearray(4 << 20)
 

@@ -26,6 +26,8 @@ class Produce(msgspec.Struct, frozen=True, tag=True):
     batch_messages: int = 10_000
     warm_up: int = 0
     acks: int = 1
+    # Further settings of librdkafka.
+    client: dict[str, str] = {}
 
 
 class Consume(msgspec.Struct, frozen=True, tag=True):
@@ -37,6 +39,9 @@ class Consume(msgspec.Struct, frozen=True, tag=True):
     count: int
     offset: int = 0
     partitions: int = 1
+    client: dict[str, str] = {}
+    # All threads of the client on one core, so that they do not get in each other's way.
+    is_on_one_core: bool = False
 
 
 class Flow(msgspec.Struct, frozen=True):

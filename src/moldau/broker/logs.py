@@ -1,18 +1,28 @@
-"""The broker's own log on stderr: lines for people, or JSON for programs."""
+"""The log of a process on stderr: lines for people, or JSON for programs.
+
+Both have the same fields: time, level, logger, message, the broker, and whatever a line is given
+by name (`extra`): the cause of a stall, the client of a slow request.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
+from typing import Any
 
 import msgspec
 
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
+# The attributes that every record has; all others were given by name.
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31 12:00:00.123 INFO  moldau.log  message`, coloured on a terminal."""
+    """`2026-01-31 12:00:00.123 INFO  moldau.log  message`, coloured on a terminal.
+
+    What was given by name is in the message, too.
+    """
 
     def __init__(self, colour: bool) -> None:
         super().__init__()
@@ -29,25 +39,31 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object a line; `fields` are the same in every line."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        super().__init__()
+        self._fields = fields
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, Any] = {
             "time": round(record.created, 3),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **self._fields,
         }
+        line |= {name: value for name, value in vars(record).items() if name not in _USUAL}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+        return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-def configure(form: str, level: str) -> None:
+def configure(form: str, level: str, **fields: Any) -> None:
     """Send moldau's log lines to stderr; for a process that is a broker and nothing else."""
     handler = logging.StreamHandler(sys.stderr)
     is_terminal = sys.stderr.isatty()
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(is_terminal))
+    handler.setFormatter(JsonFormatter(fields) if form == "json" else TextFormatter(is_terminal))
     root = logging.getLogger("moldau")
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from moldau.broker.settings import BrokerSettings
+from moldau.broker.settings.broker import BrokerSettings
 from moldau.cluster.state.state import ClusterState
 from moldau.cluster.store import MetadataStore
 from moldau.log.store.store import LogStore
@@ -27,7 +27,7 @@ class Node:
         self.logs = logs
         self.store = store
         self.state: ClusterState = store.state
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def now_ms(self) -> int:
         """Return the time of day."""
@@ -36,8 +36,8 @@ class Node:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that ends with the broker."""
         task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def end_tasks(self) -> None:
         """End whatever is still running."""

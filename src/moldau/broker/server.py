@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import logging
-import resource
-import signal
-import sys
-import time
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from moldau.broker import logs
+from moldau.broker.api.access.parts import AccessParts
 from moldau.broker.api.cluster.envelope import EnvelopeParts
 from moldau.broker.api.cluster.metadata_cache import MetadataCache
 from moldau.broker.api.cluster.parts import ClusterParts
@@ -22,26 +17,33 @@ from moldau.broker.api.forwarding import Forwarding
 from moldau.broker.api.groups.parts import GroupParts
 from moldau.broker.api.records.fetch_sessions import FetchSessions
 from moldau.broker.api.records.parts import RecordParts
+from moldau.broker.api.sharing.parts import SharingParts
 from moldau.broker.api.topics.parts import TopicParts
+from moldau.broker.api.transactions.parts import TransactionParts
 from moldau.broker.coordination.groups.coordinator import GroupCoordinator
 from moldau.broker.coordination.node_host import NodeHost
-from moldau.broker.dynamic_settings import effective_settings
+from moldau.broker.coordination.on_demand import OnDemand
+from moldau.broker.coordination.transactions.verification import Verification
 from moldau.broker.membership.departures import Departures
 from moldau.broker.membership.known_brokers import KnownBrokers
 from moldau.broker.membership.membership import Membership, new_store
 from moldau.broker.net.connection import Connection
 from moldau.broker.net.connections import Connections
-from moldau.broker.net.listener import Listener, in_words
-from moldau.broker.net.socket_output import SocketOutput
-from moldau.broker.net.transport_output import TransportOutput
+from moldau.broker.net.listener import Listener
+from moldau.broker.net.listeners import new_listeners
+from moldau.broker.net.throttling import Throttling
 from moldau.broker.node import Node
 from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.partitions.repairs import Repairs
 from moldau.broker.partitions.replicas import Replicas
 from moldau.broker.replication.replication import Replication
-from moldau.broker.settings import BrokerSettings
+from moldau.broker.security.cluster_credentials import ClusterCredentials
+from moldau.broker.security.guard import Guard
+from moldau.broker.security.quotas import Quotas
+from moldau.broker.settings.broker import BrokerSettings
+from moldau.broker.settings.dynamic import effective_settings, listener_texts
+from moldau.broker.upkeep.audit_topic import AuditTopic
 from moldau.broker.upkeep.stalls import Stalls
-from moldau.broker.upkeep.start_progress import StartProgress
 from moldau.broker.upkeep.upkeep import Upkeep
 from moldau.cluster.controller import Controller
 from moldau.cluster.peers import peers_in
@@ -50,15 +52,46 @@ from moldau.cluster.state.changes import (
     DeletionsSettled,
     LeadersRestarted,
 )
-from moldau.cluster.state.internal_topics import CONSUMER_OFFSETS
+from moldau.cluster.state.internal_topics import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+)
 from moldau.log.store.store import LogStore, Progress
 from moldau.settings import INT_MAX
 
+if TYPE_CHECKING:
+    from moldau.broker.coordination.transactions.coordinator import TransactionCoordinator
+    from moldau.broker.sharing.shares import Shares
+
 logger = logging.getLogger("moldau.broker")
 
-# Descriptors that are neither segment files nor connections.
-_SPARE_FILES = 32
-_SWITCH_S = 0.0005
+
+class Companion(Protocol):
+    """Something that lives beside a broker, in its loop: its HTTP side."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, where it is reached."""
+
+    @property
+    def url(self) -> str:
+        """The same, for a client."""
+
+    async def start(self) -> None:
+        """Begin: the data folder is this broker's, but nothing is served yet."""
+
+    async def served(self) -> None:
+        """Take note that the broker serves."""
+
+    async def stopping(self) -> None:
+        """Take note that the broker is about to stop."""
+
+    async def stop(self) -> None:
+        """End: the broker has stopped, and may not even have started."""
+
+
+CompanionOf = Callable[["Broker"], Companion]
 
 
 class Broker:
@@ -72,19 +105,9 @@ class Broker:
         settings: BrokerSettings,
         most_connections: int = INT_MAX,
         on_progress: Progress | None = None,
+        companion: CompanionOf | None = None,
     ) -> None:
-        output = SocketOutput if settings.socket_sendfile_enable else TransportOutput
-        self.listeners = [
-            Listener(
-                each.name,
-                each.host,
-                each.port,
-                each.advertised,
-                output,
-                is_inter_broker=each.name == settings.inter_broker_listener,
-            )
-            for each in settings.all_listeners
-        ]
+        self.listeners = new_listeners(settings)
         self.logs = LogStore(
             settings.folder,
             defaults=settings.topic_defaults,
@@ -95,7 +118,12 @@ class Broker:
         self.node = node = Node(settings, self.logs, self.store)
         self.id, self.loop, self.state = node.id, node.loop, node.state
         self.stalls = Stalls(node.loop)
-        self.peers = peers_in(self.store, node.id)
+        self.peers = peers_in(self.store, node.id, settings.inter_broker_listener)
+        if any(each.is_inter_broker and each.door is not None for each in self.listeners):
+            from moldau.broker.net.doors.inter_broker import inter_broker_security
+
+            self._inter_broker_security = inter_broker_security
+            self.peers.security = inter_broker_security(settings, settings.given)
         self.controller = Controller(self.store, settings, node.id, self.peers)
         self.forwarding = Forwarding(node, self.controller, self.peers)
 
@@ -103,39 +131,97 @@ class Broker:
         self.replicas = Replicas(partitions, self.configure)
         self.replication = Replication(partitions, self.peers)
         self.repairs = Repairs(partitions, self.replicas, self.replication.partition_changed)
-        self.groups = GroupCoordinator(NodeHost(node, self.controller, self.replicas))
-        self.replicas.watchers += (self.replication, self.repairs)
+        self._host = host = NodeHost(node, self.controller, self.replicas)
+        self.groups = GroupCoordinator(host)
+        self._transactions = OnDemand(self._new_transactions, lambda built: built)
+        self._shares = OnDemand(self._new_shares, lambda built: built.states)
+        partitions.verifier = Verification(host, node.id, self.peers, self._transactions)
+        partitions.marker_writers[CONSUMER_OFFSETS.name] = self.groups
         self.replicas.on_failure = self.repairs.on_failure
         self.replicas.owners[CONSUMER_OFFSETS.name] = self.groups
+        self.replicas.owners[TRANSACTION_STATE.name] = self._transactions
+        self.replicas.owners[SHARE_GROUP_STATE.name] = self._shares
+        self.replicas.watchers += (self.replication, self.repairs)
 
+        self.guard = Guard(node)
+        self.quotas = Quotas.of(self.state.access, settings)
+        self.credentials = ClusterCredentials(self.state.access, lambda: self.state.version)
+        for listener in self.listeners:
+            if listener.door is not None:
+                listener.door.credentials = self.credentials
+                listener.door.secret = self.salts
         self.metadata_cache = MetadataCache()
         self.departures = Departures(node.loop, self.state.brokers, self.metadata_cache.clear)
-        self.brokers = KnownBrokers(node, self.departures, self.listeners)
-        self.entrance = Entrance(node, self.forwarding, partitions.topic_name, self._api_parts())
+        self.brokers = KnownBrokers(node, self.departures, self.listeners, self.replicas)
+        self.entrance = Entrance(node, self.forwarding, self._api_parts())
+        self.entrance.authorizer = self.guard.authorizer
         self.connections: Connections[Connection] = Connections(
-            node, self.entrance.handle, partitions.commit, self.brokers.endpoints, self.stalls,
-            most_connections,
+            node, self.entrance.handle, self.entrance.admit, partitions.commit,
+            self.brokers.endpoints, self.stalls, most_connections,
         )  # fmt: skip
+        self.connections.quotas = self.quotas
+        self.throttling = Throttling(self.quotas, self.connections)
+        self.store.subscribe(self.throttling.apply)
         self.connections.on_close.append(self.replication.follower_sessions.hung_up)
         self.membership = Membership(
             partitions, self.replicas, self.controller, self.peers, self.connections,
             self.listeners,
         )  # fmt: skip
+        if self.guard.audit is not None and settings.audit_topic:
+            topic = AuditTopic(settings.audit_topic, node, partitions, self.controller, self.peers)
+            self.guard.audit.publish = topic.publish
         self._upkeep = Upkeep(partitions, self.replicas, self.connections)
+        self.phase: Literal["starting", "serving", "stopping"] = "starting"
+        self.companion = None if companion is None else companion(self)
 
     def _api_parts(self) -> list[object]:
         """What the APIs of each room use."""
         node, partitions, replicas = self.node, self.partitions, self.replicas
         controller, brokers = self.controller, self.brokers
+        groups, shares, transactions = self.groups, self._shares, self._transactions
         sessions = FetchSessions(node.settings.max_incremental_fetch_session_cache_slots)
         followers = self.replication.follower_sessions
         return [
-            RecordParts(node, partitions, sessions, followers, controller.producer_ids),
-            GroupParts(node, partitions, self.groups, brokers),
-            TopicParts(node, replicas, controller, brokers, self.forwarding),
+            RecordParts(node, partitions, sessions, followers),
+            GroupParts(node, partitions, groups, transactions, brokers, shares),
+            TransactionParts(node, partitions, transactions, groups, controller.producer_ids),
+            TopicParts(
+                node, replicas, controller, brokers, self.forwarding, self.quotas, groups, shares
+            ),
+            SharingParts(node, partitions, shares, brokers, groups),
+            AccessParts(node, controller),
             EnvelopeParts(node, controller, lambda request: self.entrance.call(request)),
-            ClusterParts(node, partitions, replicas, controller, brokers, self.metadata_cache),
+            ClusterParts(
+                node, partitions, replicas, controller, brokers, self.metadata_cache, self.quotas
+            ),
         ]
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self._transactions()
+
+    def _new_transactions(self) -> TransactionCoordinator:
+        from moldau.broker.coordination.transactions.coordinator import TransactionCoordinator
+        from moldau.broker.coordination.transactions.markers import Markers, write_markers
+
+        host = self._host
+        markers = Markers(host, self.id, self.peers, partial(write_markers, self.partitions))
+        made = TransactionCoordinator(host, self.controller.producer_ids, markers)
+        made.start()
+        return made
+
+    @property
+    def shares(self) -> Shares:
+        return self._shares()
+
+    def _new_shares(self) -> Shares:
+        from moldau.broker.sharing.shares import Shares
+
+        made = Shares(self._host, self.id, self.partitions, self.peers)
+        self.replicas.watchers.append(made)
+        self.connections.on_close.append(made.sessions.hung_up)
+        made.states.start()
+        return made
 
     @property
     def settings(self) -> BrokerSettings:
@@ -151,6 +237,10 @@ class Broker:
     def port(self) -> int:
         return self.listeners[0].port
 
+    def salts(self) -> bytes:
+        """Return what users that do not exist get their salts from, the same at every broker."""
+        return self.state.cluster_id.encode() + self.state.access.secret
+
     def listener(self, name: str) -> Listener:
         return next(each for each in self.listeners if each.name == name)
 
@@ -159,7 +249,12 @@ class Broker:
         self.logs.open()
         self._upkeep.open()
         try:
+            if self.companion is not None:
+                await self.companion.start()
             await self._start_serving()
+            self.phase = "serving"
+            if self.companion is not None:
+                await self.companion.served()
         except BaseException:
             await self.stop()
             raise
@@ -182,6 +277,10 @@ class Broker:
         self.controller.start()
         self.stalls.start()
         for listener in self.listeners:
+            if listener.door is not None:
+                await listener.door.prepare()
+                for work in listener.door.watches():
+                    self.node.spawn(work)
             await listener.serve()
 
     async def _listen(self) -> None:
@@ -193,7 +292,10 @@ class Broker:
         """
         try:
             for listener in self.listeners:
-                await listener.bind(self.loop, partial(Connection, self.connections, listener))
+                connect = partial(Connection, self.connections, listener)
+                await listener.bind(self.loop, connect)
+                if listener.door is not None:
+                    listener.acceptor = listener.door.acceptor(self.connections, connect)
         except OSError:
             self._stop_listening()
             raise
@@ -216,10 +318,16 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer open requests, save everything and mark a clean stop."""
+        if self.phase == "serving" and self.companion is not None:
+            await self.companion.stopping()
+        self.phase = "stopping"
         if self.listeners[0].is_bound:
             await self.membership.leave()
             self._stop_listening()
             self.groups.stop()
+            for coordinator in (self._transactions.built, self._shares.built):
+                if coordinator is not None:
+                    coordinator.stop()
             await self.controller.stop()
             await self._drain()
             await self.repairs.stop()
@@ -233,11 +341,14 @@ class Broker:
         await self.partitions.close()
         self.stalls.stop()
         self.connections.hangups.tell()
+        self.guard.stop()
         await self.store.close()
         if self.membership.has_entered:
             self.logs.close()
         else:
             self.logs.leave_as_found()
+        if self.companion is not None:
+            await self.companion.stop()
 
     async def _drain(self) -> None:
         for connection in self.connections:
@@ -253,50 +364,11 @@ class Broker:
         node = self.node
         node.settings = effective_settings(node.started_with, self.state.broker_configs)
         self.controller.defaults = node.settings
+        given = listener_texts(node.settings, self.state.broker_configs)
+        for listener in self.listeners:
+            if listener.door is not None:
+                listener.door.configure(given)
+                if listener.is_inter_broker and self.peers.security is not None:
+                    self.peers.security = self._inter_broker_security(node.settings, given)
         for name in self.state.topics:
             self.replicas.configure(name)
-
-
-def raise_file_limit() -> int:
-    """Raise this process's limit of open files as far as allowed; return it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
-    return soft if soft != resource.RLIM_INFINITY else 1 << 20
-
-
-def run(settings: BrokerSettings) -> None:
-    """Run a broker in this process until SIGTERM or SIGINT."""
-    import uvloop
-
-    logs.configure(settings.log_format, settings.log_level)
-    # The loop gives the interpreter up at every call to the system, and waits this long to get it
-    # back from a thread that is busy: with Python's 5 ms a request would take 10 ms and more.
-    sys.setswitchinterval(_SWITCH_S)
-    limit = raise_file_limit()
-    # Sockets need descriptors too, two each, so segment files get at most half.
-    files = min(settings.max_open_files, max(16, limit // 2))
-    most_connections = max(1, (limit - files - _SPARE_FILES) // 2)
-    uvloop.run(_serve(replace(settings, max_open_files=files), most_connections))
-
-
-async def _serve(settings: BrokerSettings, most_connections: int) -> None:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    with StartProgress() as progress:
-        broker = Broker(settings, most_connections, progress)
-        await broker.start()
-    # Nothing that exists now will ever be garbage: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 50, 100)
-    # The contract of the command line: one plain line when the broker serves.
-    print(f"moldau broker {broker.id} ready on {in_words(broker.listeners)}", flush=True)  # noqa: T201
-    await stopping.wait()
-    logger.info("stopping: finishing open requests")
-    started = time.monotonic()
-    await broker.stop()
-    logger.info("stopped cleanly in %.2f s", time.monotonic() - started)

@@ -25,6 +25,11 @@ class Slices:
     def __init__(self) -> None:
         self._began = monotonic()
 
+    @property
+    def took_s(self) -> float:
+        """How long the present slice has taken so far."""
+        return monotonic() - self._began
+
     async def rest(self) -> None:
         """End a slice, serve others, and begin the next one."""
         ended = monotonic()

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
 from moldau import __version__
+from moldau.cli.client_config import add_client_config
 from moldau.cli.commands import (
     bench,
     cluster,
+    console,
     consume,
     doctor,
     groups,
     log,
+    mcp,
     pipeline,
     produce,
+    schemas,
+    top,
     topics,
+    transactions,
     up,
 )
+from moldau.cli.commands.access import acls, certs, quotas, users
 from moldau.cli.commands.broker import Flags, run_broker
 from moldau.cli.demo import demo
 from moldau.cli.views.output import Failure, leave_stdout, show_failure
+from moldau.settings import InvalidSetting
 
 
 class InOrder(TyperGroup):
-    """Lists the commands in the order that a newcomer needs them."""
+    """Lists the commands in the order that a newcomer needs them.
+
+    Those that connect to brokers take `--client-config`.
+    """
 
     ORDER = (
         "broker",
@@ -37,12 +50,25 @@ class InOrder(TyperGroup):
         "produce",
         "consume",
         "groups",
+        "transactions",
+        "schemas",
+        "top",
+        "console",
+        "mcp",
         "pipeline",
+        "certs",
+        "users",
+        "acls",
+        "quotas",
         "log",
         "doctor",
         "demo",
         "bench",
     )
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        add_client_config(self)
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return sorted(self.commands, key=self.ORDER.index)
@@ -106,6 +132,28 @@ def broker(
             "/CHROOT. Without it, the broker runs alone.",
         ),
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address for HTTP: health, metrics, schemas, console; port 0 takes a free one. "
+            "Default: none.",
+        ),
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORM", help="Form of log lines: text, or json for programs. Default: text."
+        ),
+    ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Lock the broker: TLS, passwords and access control, with files beside the data "
+            "folder that are made at the first start.",
+        ),
+    ] = False,
     config: Annotated[
         str | None,
         typer.Option(
@@ -128,11 +176,15 @@ def broker(
         "--advertise": advertise,
         "--id": id,
         "--zookeeper": zookeeper,
+        "--http": http,
+        "--log-format": log_format,
         "--config": config,
     }
     flags: Flags = {flag: [value] for flag, value in given.items() if value is not None}
     if set:
         flags["--set"] = set
+    if secure:
+        flags["--secure"] = []
     raise typer.Exit(run_broker(flags))
 
 
@@ -142,7 +194,16 @@ app.add_typer(topics.app, name="topics")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
+app.add_typer(schemas.app, name="schemas")
+app.command()(top.top)
+app.command()(console.console)
+app.command()(mcp.mcp)
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(certs.app, name="certs")
+app.add_typer(users.app, name="users")
+app.add_typer(acls.app, name="acls")
+app.add_typer(quotas.app, name="quotas")
 app.add_typer(log.app, name="log")
 app.command()(doctor.doctor)
 app.command()(demo.demo)
@@ -160,11 +221,20 @@ def run(words: list[str]) -> int:
     return status
 
 
+@functools.cache
+def _commands() -> Any:
+    """Return the tree of all commands. Who runs several in one process has it made once."""
+    return get_command(app)
+
+
 def _run(words: list[str]) -> int:
     try:
-        app(args=words, prog_name="moldau")
+        _commands()(args=words, prog_name="moldau")
     except Failure as failure:
         show_failure(failure)
+        return 1
+    except InvalidSetting as problem:
+        show_failure(Failure(str(problem), "see the file of --client-config"))
         return 1
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)

@@ -93,14 +93,14 @@ def avro_parser(parse: Parse, encode: Encode) -> Parse:
 
 
 class AvroDecoder:
-    """Makes JSON of values that begin with a schema's header.
+    """Makes JSON of values that name a schema, in front or in a header.
 
     One that cannot be read is shown as it is; it is counted, and said with its place and reason.
     """
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._deserialize: Callable[[str, bytes], Any] | None = None
+        self._deserialize: Callable[..., Any] | None = None
         self.undecodable = 0
 
     def __call__(self, message: Message) -> Decoded | None:
@@ -110,7 +110,7 @@ class AvroDecoder:
         if payload is None:
             return None
         try:
-            value = self._connected()(message.topic() or "", payload)
+            value = self._connected()(message.topic() or "", payload, message.headers())
         except (ValueError, ClientError) as problem:
             self.undecodable += 1
             place = f"{message.topic()} partition {message.partition()} offset {message.offset()}"
@@ -125,7 +125,7 @@ class AvroDecoder:
                 f"{self.undecodable} value{' was' if one else 's were'} not readable as Avro"
             )
 
-    def _connected(self) -> Callable[[str, bytes], Any]:
+    def _connected(self) -> Callable[..., Any]:
         """Only when the first value has come: where there is none, there need be no store."""
         if self._deserialize is None:
             from moldau.schemas import RegisteredAvroSerializer

@@ -26,8 +26,10 @@ from moldau.cli.clients import (
     connect_producer,
     connection_problem,
     failures,
+    with_fatal_errors,
 )
 from moldau.cli.views.output import Failure
+from moldau.security.client_config import client_security
 
 ENOUGH_FILES = 4096
 SCARCE_BYTES, LOW_BYTES = 100 << 20, 2 << 30
@@ -162,12 +164,20 @@ def ask_api_versions(host: str, port: int, timeout: float = 3.0) -> dict[int, tu
     """
     client_id = b"moldau-doctor"
     request = struct.pack(">hhih", 18, 0, 1, len(client_id)) + client_id
-    with socket.create_connection((host, port), timeout=timeout) as connection:
+    with _connected(host, port, timeout) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         (size,) = struct.unpack(">i", _receive(connection, 4))
         if not 10 <= size <= 1 << 16:
             raise ValueError("the response is not Kafka's protocol")
         return parse_api_versions(_receive(connection, size))
+
+
+def _connected(host: str, port: int, timeout: float) -> socket.socket:
+    """A connection, encrypted if the client's config says so."""
+    connection = socket.create_connection((host, port), timeout=timeout)
+    security = client_security()
+    context = None if security is None else security.context()
+    return connection if context is None else context.wrap_socket(connection, server_hostname=host)
 
 
 def parse_api_versions(answer: bytes) -> dict[int, tuple[int, int]]:
@@ -219,7 +229,7 @@ def check_connection(bootstrap: str, addresses: list[tuple[str, int]]) -> Iterat
             yield Finding(
                 "advertised",
                 Status.FAIL,
-                f"{where}, which cannot be reached from here: {problem}",
+                f"{where}, which cannot be reached from here: {problem.reason}",
                 "start that broker with --advertise HOST:PORT and an address that "
                 "clients can reach",
             )
@@ -234,16 +244,19 @@ def _check_address(host: str, port: int) -> Iterator[Finding]:
         return
     found = ", ".join(sorted({str(entry[4][0]) for entry in info}))
     yield Finding("name", Status.OK, host if found == host else f"{host} is {found}")
-    problem_text = connection_problem(host, port)
-    if problem_text is not None:
+    trouble = connection_problem(host, port)
+    if trouble is not None and not trouble.is_refusal:
         yield Finding(
             "tcp",
             Status.FAIL,
-            f"{host}:{port}: {problem_text}",
+            f"{host}:{port}: {trouble.reason}",
             "start a broker with `moldau broker`, or check the port and the firewall",
         )
         return
     yield Finding("tcp", Status.OK, f"{host}:{port} accepts connections")
+    if trouble is not None:
+        yield Finding("security", Status.FAIL, f"{host}:{port}: {trouble.reason}", trouble.advice)
+        return
     try:
         versions = ask_api_versions(host, port)
     except (OSError, ValueError) as problem:
@@ -251,7 +264,8 @@ def _check_address(host: str, port: int) -> Iterator[Finding]:
             "protocol",
             Status.FAIL,
             f"{host}:{port} does not speak Kafka's protocol: {problem}",
-            "something else listens there; check the port",
+            "something else listens there, or a broker that wants TLS: check the port, or give "
+            "--client-config FILE with security.protocol",
         )
         return
     yield Finding("protocol", Status.OK, f"{host}:{port} offers {len(versions)} APIs")
@@ -272,7 +286,7 @@ def check_round_trip(bootstrap: str) -> Finding:
                 began = time.perf_counter()
                 producer = connect_producer(bootstrap, message_timeout_ms=10_000)
                 producer.produce(topic, sent)
-                producer.flush(REQUEST_TIMEOUT_S)
+                with_fatal_errors(lambda: producer.flush(REQUEST_TIMEOUT_S))
                 consumer = connect_consumer(bootstrap)
                 consumer.assign([TopicPartition(topic, 0, 0)])
                 message = consumer.poll(REQUEST_TIMEOUT_S)

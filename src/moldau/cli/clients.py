@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import typer
 
 from moldau.cli.views.output import Failure
-from moldau.client.connection import DEFAULT_BOOTSTRAP
+from moldau.client.connection import DEFAULT_BOOTSTRAP, secured, security_properties
 from moldau.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -25,9 +26,27 @@ if TYPE_CHECKING:
 
     from moldau.client.admin.admin import Admin
 
+T = TypeVar("T")
+
 CLIENT_ID = "moldau-cli"
 REQUEST_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 3.0
+# Kafka's errors for a right that is lacking, and what grants it.
+_GRANTED_BY = {
+    29: "--operation Read|Write|Create --topic TOPIC",
+    30: "--operation Read --group GROUP",
+    31: "--operation OPERATION --cluster",
+    53: "--operation Write --transactional-id ID",
+}
+_NOBODY_THERE = "start one with `moldau broker`, or give another address with --bootstrap HOST:PORT"
+_NOT_TRUSTED = (
+    "compare `ssl.*` of the client's config with the listener: whose certificates each side "
+    "trusts, for which hosts and how long they are valid"
+)
+_NOT_KNOWN = (
+    "check the name, the password and `sasl.mechanism` in the client's config; `moldau users list` "
+    "and `moldau users password` show and change them, as a super user"
+)
 ASK_DOCTOR = "`moldau doctor` checks the connection step by step"
 
 
@@ -53,43 +72,76 @@ def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
     return found
 
 
-def connection_problem(host: str, port: int, timeout: float = CONNECT_TIMEOUT_S) -> str | None:
-    """Return why a TCP connection cannot be made, or None when it can."""
+class Trouble(NamedTuple):
+    """Why a connection cannot be made, and what to do about it."""
+
+    reason: str
+    advice: str = _NOBODY_THERE
+    # Whether somebody answered, but one side did not accept the other.
+    is_refusal: bool = False
+
+
+def connection_problem(host: str, port: int, timeout: float = CONNECT_TIMEOUT_S) -> Trouble | None:
+    """Return why a connection cannot be made, or None when it can.
+
+    Where the client's config asks for security, that is part of it.
+    """
     try:
+        if security_properties():
+            return _security_problem(host, port, timeout)
         socket.create_connection((host, port), timeout=timeout).close()
     except socket.gaierror:
-        return f"the host name {host} is unknown"
+        return Trouble(f"the host name {host} is unknown")
     except TimeoutError:
-        return f"no answer within {timeout:g} s"
+        return Trouble(f"no answer within {timeout:g} s")
     except OSError as problem:
-        return (problem.strerror or str(problem)).lower()
+        return Trouble((problem.strerror or str(problem)).lower())
     return None
+
+
+def _security_problem(host: str, port: int, timeout: float) -> Trouble | None:
+    from moldau.peer.connection import Connection
+    from moldau.peer.errors import ConnectionLost, NotAuthenticated
+    from moldau.security.client_config import client_security
+
+    try:
+        with Connection(host, port, CLIENT_ID, timeout_s=timeout, security=client_security()):
+            return None
+    except NotAuthenticated as problem:
+        is_tls = "TLS" in problem.reason or problem.reason.startswith("ssl.")
+        return Trouble(problem.reason, _NOT_TRUSTED if is_tls else _NOT_KNOWN, is_refusal=True)
+    except ConnectionLost as problem:
+        return Trouble(problem.reason)
 
 
 def require_broker(bootstrap: str, timeout: float = CONNECT_TIMEOUT_S) -> None:
     """Failure unless at least one of the addresses takes a connection."""
     problems = []
+    refusal = None
     for host, port in parse_addresses(bootstrap):
         problem = connection_problem(host, port, timeout)
         if problem is None:
             return
-        problems.append(f"{host}:{port} ({problem})")
-    raise Failure(
-        f"no broker can be reached at {', '.join(problems)}",
-        "start one with `moldau broker`, or give another address with --bootstrap HOST:PORT",
-    )
+        problems.append(f"{host}:{port} ({problem.reason})")
+        refusal = refusal or (problem if problem.is_refusal else None)
+    if refusal is not None:
+        raise Failure(f"no broker lets us in: {', '.join(problems)}", refusal.advice)
+    raise Failure(f"no broker can be reached at {', '.join(problems)}", _NOBODY_THERE)
 
 
 def _config(bootstrap: str, **more: Any) -> dict[str, Any]:
     """librdkafka's configuration; further settings have underscores for dots."""
-    return {
-        "bootstrap.servers": bootstrap,
-        "client.id": CLIENT_ID,
-        "socket.connection.setup.timeout.ms": 5000,
-        "reconnect.backoff.max.ms": 1000,
-        "error_cb": lambda error: None,
-        **{key.replace("_", "."): value for key, value in more.items()},
-    }
+    return secured(
+        {
+            "bootstrap.servers": bootstrap,
+            "client.id": CLIENT_ID,
+            "socket.connection.setup.timeout.ms": 5000,
+            "reconnect.backoff.max.ms": 1000,
+            "error_cb": lambda error: None,
+            **security_properties(),
+            **{key.replace("_", "."): value for key, value in more.items()},
+        }
+    )
 
 
 def connect_admin(bootstrap: str, timeout: float = CONNECT_TIMEOUT_S) -> AdminClient:
@@ -148,6 +200,25 @@ def connect_consumer(
         raise failure_of(problem.args[0]) from None
 
 
+def with_fatal_errors(work: Callable[[], T]) -> T:
+    """Do what may meet a fatal error of librdkafka, which comes as KafkaException.
+
+    confluent-kafka raises those as they are, though they are no exceptions, and no `except` but
+    the barest catches them; or it loses them on the way.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        return work()
+    except SystemError:
+        raise KafkaException(KafkaError(KafkaError._FATAL)) from None
+    except:
+        fatal: object = sys.exc_info()[1]
+        if isinstance(fatal, KafkaError):
+            raise KafkaException(fatal) from None
+        raise
+
+
 @contextmanager
 def failures() -> Iterator[None]:
     """Turn librdkafka's and our client's exceptions inside the block into `Failure`."""
@@ -186,6 +257,8 @@ def failure_of(error: KafkaError, topic: str = "") -> Failure:
             f"{subject}the broker did not answer in time ({error.str()})",
             ASK_DOCTOR,
         )
+    if code in _GRANTED_BY:
+        return Failure(f"{subject}{error.str()} ({error.name()})", grant_advice(code, topic))
     if code == KafkaError.GROUP_ID_NOT_FOUND:
         return Failure("there is no such group", "see `moldau groups list`")
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
@@ -194,6 +267,20 @@ def failure_of(error: KafkaError, topic: str = "") -> Failure:
             "raise the limit with `moldau topics alter TOPIC --config max.message.bytes=N`",
         )
     return Failure(f"{subject}{error.str()} ({error.name()})")
+
+
+def grant_advice(code: int, topic: str = "") -> str:
+    """Return how to get the right whose lack the error says; empty if it says something else."""
+    if code not in _GRANTED_BY:
+        return ""
+    from moldau.security.client_config import client_user
+
+    who = f"User:{client_user() or 'YOU'}"
+    what = _GRANTED_BY[code].replace("TOPIC", topic or "TOPIC")
+    return (
+        f"a super user grants it with `moldau acls add --allow {who} {what}`; "
+        f"`moldau acls explain {who} OPERATION ...` says which rule decides"
+    )
 
 
 def cluster_metadata(

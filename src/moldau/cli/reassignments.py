@@ -13,6 +13,7 @@ from moldau.cli.rebalance import Move, Replicas
 from moldau.cli.views.output import Failure
 from moldau.peer.connection import Connection
 from moldau.peer.errors import ConnectionLost, PeerError, Refused
+from moldau.security.client_config import client_security
 from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -100,7 +101,13 @@ class Reassignments:
         lost: ConnectionLost | None = None
         for host, port in self._addresses:
             try:
-                return Connection(host, port, CLIENT_ID, connect_timeout_s=CONNECT_TIMEOUT_S)
+                return Connection(
+                    host,
+                    port,
+                    CLIENT_ID,
+                    connect_timeout_s=CONNECT_TIMEOUT_S,
+                    security=client_security(),
+                )
             except ConnectionLost as problem:
                 lost = problem
         assert lost is not None

@@ -27,14 +27,20 @@ if TYPE_CHECKING:
         ConsumeFailed,
         DecodeError,
         DeliveryFailed,
+        ProducerFenced,
         QueueFull,
         SerializationError,
+        TransactionAborted,
     )
     from moldau.client.message import ConsumedMessage, Message, MessageSet, ProducerRecord
     from moldau.client.producer.async_producer import AsyncProducer
     from moldau.client.producer.delivery import Delivery, SetDelivery
     from moldau.client.producer.partitioner import Partitioner, murmur2, partition_for_key
     from moldau.client.producer.producer import Producer
+    from moldau.client.producer.transaction import Transaction
+    from moldau.client.queue.async_queue import AsyncQueue
+    from moldau.client.queue.job import Job
+    from moldau.client.queue.queue import Queue
     from moldau.client.serializers import (
         BytesSerializer,
         Deserializer,
@@ -47,6 +53,7 @@ _MODULES = {
     "Admin": "admin.admin",
     "AsyncConsumer": "consumer.async_consumer",
     "AsyncProducer": "producer.async_producer",
+    "AsyncQueue": "queue.async_queue",
     "AvroSerializer": "avro",
     "BytesSerializer": "serializers",
     "ClientError": "errors",
@@ -59,6 +66,7 @@ _MODULES = {
     "Deserializer": "serializers",
     "GroupDescription": "admin.infos",
     "GroupInfo": "admin.infos",
+    "Job": "queue.job",
     "JsonSerializer": "serializers",
     "MemberInfo": "admin.infos",
     "Message": "message",
@@ -68,13 +76,17 @@ _MODULES = {
     "PartitionLag": "admin.infos",
     "Partitioner": "producer.partitioner",
     "Producer": "producer.producer",
+    "ProducerFenced": "errors",
     "ProducerRecord": "message",
+    "Queue": "queue.queue",
     "QueueFull": "errors",
     "SerializationError": "errors",
     "Serializer": "serializers",
     "SetDelivery": "producer.delivery",
     "StringSerializer": "serializers",
     "TopicInfo": "admin.infos",
+    "Transaction": "producer.transaction",
+    "TransactionAborted": "errors",
     "murmur2": "producer.partitioner",
     "partition_for_key": "producer.partitioner",
 }
@@ -83,6 +95,7 @@ __all__ = [
     "Admin",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncQueue",
     "AvroSerializer",
     "BytesSerializer",
     "ClientError",
@@ -95,6 +108,7 @@ __all__ = [
     "Deserializer",
     "GroupDescription",
     "GroupInfo",
+    "Job",
     "JsonSerializer",
     "MemberInfo",
     "Message",
@@ -104,13 +118,17 @@ __all__ = [
     "PartitionLag",
     "Partitioner",
     "Producer",
+    "ProducerFenced",
     "ProducerRecord",
+    "Queue",
     "QueueFull",
     "SerializationError",
     "Serializer",
     "SetDelivery",
     "StringSerializer",
     "TopicInfo",
+    "Transaction",
+    "TransactionAborted",
     "murmur2",
     "partition_for_key",
 ]

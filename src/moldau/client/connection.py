@@ -12,6 +12,7 @@ from typing import Any
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "MOLDAU_BOOTSTRAP"
+CLIENT_CONFIG_VARIABLE = "MOLDAU_CLIENT_CONFIG"
 
 # These are Python objects to confluent-kafka, and their names have underscores of their own.
 _NOT_DOTTED = frozenset(("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "logger"))
@@ -36,18 +37,49 @@ def librdkafka_settings(
     """librdkafka's configuration: defaults, overridden by what the caller gave.
 
     Settings have Kafka's names, with dots or with underscores for them. `settings={...}` among
-    them stands for its items, so that a mapping can be handed on as it is.
+    them stands for its items, so that a mapping can be handed on as it is. Those of security may
+    come from the file that `MOLDAU_CLIENT_CONFIG` names, and have Java's names, too.
     """
-    settings = {"bootstrap.servers": bootstrap_address(bootstrap), **(defaults or {})}
-    inner = given.get("settings") or {}
-    for name, value in (*inner.items(), *given.items()):
-        if name != "settings":
-            settings[kafka_name(name)] = value
+    settings = {
+        "bootstrap.servers": bootstrap_address(bootstrap),
+        **(defaults or {}),
+        **security_properties(),
+    }
+    settings |= by_kafka_name(given)
     # Connection trouble is retried and logged; if it persists, it is an error of the message or
     # call.
     settings.setdefault("error_cb", _unheard)
     settings.setdefault("logger", logging.getLogger("moldau.client.librdkafka"))
-    return settings
+    return secured(settings)
+
+
+def by_kafka_name(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a caller gave under Kafka's names, those within `settings` included."""
+    inner = given.get("settings") or {}
+    return {
+        kafka_name(name): value
+        for name, value in (*inner.items(), *given.items())
+        if name != "settings"
+    }
+
+
+def security_properties() -> dict[str, str]:
+    """Return what the file of `MOLDAU_CLIENT_CONFIG` says of security; nothing without one."""
+    if not os.environ.get(CLIENT_CONFIG_VARIABLE):
+        return {}
+    from moldau.security.client import is_security
+    from moldau.security.client_config import client_properties
+
+    return {name: text for name, text in client_properties().items() if is_security(name)}
+
+
+def secured(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return these settings with Java's names of security turned into librdkafka's."""
+    if not any(name.startswith(("ssl.", "sasl.", "security.")) for name in settings):
+        return settings
+    from moldau.security.librdkafka import for_librdkafka
+
+    return for_librdkafka(settings)
 
 
 def _unheard(error: object) -> None:

@@ -56,6 +56,14 @@ class QueueFull(ClientError):
     """The producer's buffer stayed full for as long as a send may block."""
 
 
+class TransactionAborted(ClientError):
+    """A transaction that was not committed and never will be: nothing of it is read. Try again."""
+
+
+class ProducerFenced(ClientError):
+    """A producer that can do nothing more, because another one has its transactional id."""
+
+
 class ConsumeFailed(ClientError):
     """An error that librdkafka reports instead of a message; reading may continue unless the broker
     refuses.

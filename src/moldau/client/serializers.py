@@ -3,6 +3,9 @@
 A serializer has `serialize(topic, value)`, a deserializer `deserialize(topic, payload)`; a plain
 function of the value (`str.encode`) will do as well. None is never handed to one: a message without
 a value, or without a key, is a fact of its own (in a compacted topic it deletes).
+
+A serializer with a function `headers(topic)` adds what that returns to the headers of its messages.
+A deserializer with `takes_headers = True` is called with them as a third argument.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ class Deserializer(Protocol[Out]):
 
 
 Serialize = Callable[[str, Any], "bytes | str"]
-Deserialize = Callable[[str, bytes], Any]
+Deserialize = Callable[..., Any]
 
 
 class BytesSerializer:

@@ -45,6 +45,7 @@ from moldau.cluster.errors import ClusterError
 from moldau.cluster.name_locks import NameLocks
 from moldau.cluster.producer_ids import ProducerIds
 from moldau.cluster.reconciler import Reconciler, ReconcilerSettings
+from moldau.cluster.state.access import Access, AccessChange
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
@@ -66,9 +67,9 @@ MINIMUM_ISR = "min.insync.replicas"
 
 Configs = dict[str, str]
 T = TypeVar("T")
-# Has topics created where the controller is, and answers with what this broker sees then; None if
-# this broker has become the controller.
-CreateAtController = Callable[[Sequence[NewTopic]], Awaitable[list[Outcome] | None]]
+# Has topics created where the controller is, on behalf of somebody or (None) of this broker, and
+# answers with what this broker sees then; None if this broker has become the controller.
+CreateAtController = Callable[[Sequence[NewTopic], object], Awaitable[list[Outcome] | None]]
 
 logger = logging.getLogger(__name__)
 
@@ -138,8 +139,12 @@ class Controller:
         async with self._names_held.hold(collision_key(topic.name) for topic in topics):
             return await self._create(topics, validate_only)
 
-    async def ensure_topics(self, topics: Sequence[NewTopic]) -> list[Outcome]:
+    async def ensure_topics(
+        self, topics: Sequence[NewTopic], asker: object = None
+    ) -> list[Outcome]:
         """Return the topics of these names, and create those that do not exist. At any broker.
+
+        The controller judges by the `asker`, if it is another broker; None is this broker itself.
 
         However many ask at the same time, each topic is created once and all get the same one.
         """
@@ -151,7 +156,7 @@ class Controller:
                 still = [topic for topic in unique if topic.name not in self._state.topics]
                 results: list[Outcome] | None = None
                 if self.create_at_controller is not None and not self.is_in_office:
-                    results = await self.create_at_controller(still)
+                    results = await self.create_at_controller(still, asker)
                 if results is None:
                     results = await self._create(still, False)
                 for topic, result in zip(still, results, strict=True):
@@ -213,6 +218,21 @@ class Controller:
 
         async with self._names_held.hold([f"broker {broker}"]):
             await self._carry_out(decide, validate_only)
+
+    async def alter_access(
+        self,
+        decide: Callable[[Access], tuple[list[AccessChange], T]],
+        *,
+        validate_only: bool = False,
+    ) -> T:
+        """Change who may do what, how much or by which password; one decision at a time."""
+
+        def decide_on(state: ClusterState) -> tuple[list[AnyChange], T]:
+            changes, outcome = decide(state.access)
+            return [*changes], outcome
+
+        async with self._names_held.hold(["access rules"]):
+            return await self._carry_out(decide_on, validate_only)
 
     # -- partitions
 

@@ -20,6 +20,7 @@ from moldau.cluster.journal import (
     encode_line,
     read_journal,
 )
+from moldau.cluster.state.access import AccessChange
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerJoined,
@@ -183,17 +184,22 @@ class EmbeddedStore:
                 encode_line(first + place, first, commit.encoded)
                 for place, commit in enumerate(commits)
             )
+            after = first + len(commits)
+            is_about_access = any(
+                isinstance(change, AccessChange) for commit in commits for change in commit.changes
+            )
+            seal = encode_line(after, after, encode_changes([])) if is_about_access else b""
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, "moldau-metadata")
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._thread, self._append, data)
+            await loop.run_in_executor(self._thread, self._append, data, seal)
         except Exception as error:
             logger.error("%d metadata changes could not be written: %s", len(commits), error)
             failure = error if isinstance(error, StoreError) else StoreError(str(error))
             for commit in commits:
                 commit.done.set_exception(failure)
             return
-        self._next_sequence = first + len(commits)
+        self._next_sequence = after + bool(seal)
         for commit in commits:
             try:
                 self._publish(commit.changes)
@@ -203,7 +209,7 @@ class EmbeddedStore:
             else:
                 commit.done.set_result(None)
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes, seal: bytes) -> None:
         """Run on the store's thread, one at a time."""
         if self._broken is not None:
             raise StoreError(self._broken)
@@ -219,6 +225,13 @@ class EmbeddedStore:
             self._break(f"the disk failed to store {self.path} ({error.strerror})")
             raise StoreError(f"cannot flush {self.path}: {error.strerror}") from error
         self._length += len(data)
+        try:
+            _write_all(self._fd, seal)
+        except OSError as error:
+            # The changes stand; only the next ones may not go behind half a seal.
+            self._break(f"{self.path} ends in an incomplete change ({error.strerror})")
+        else:
+            self._length += len(seal)
 
     def _take_back(self, cause: OSError) -> None:
         try:

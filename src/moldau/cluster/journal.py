@@ -13,6 +13,8 @@ A write is fsynced before the next one begins, so a line proves that everything 
 write had reached the disk. A broken line that nothing later proves is the torn end of the last
 write, which nobody was told about, and is cut. A broken line that a later write does prove was
 acknowledged and is damaged: the file is refused, for what it held must not be forgotten quietly.
+A write about access is followed by an empty batch as a write of its own, a seal. It is not flushed;
+as soon as it is on the disk, the rules before it cannot be taken for a torn end any more.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -37,8 +38,7 @@ class DamagedJournal(Exception):
     """The file is no journal, or acknowledged changes in it are unreadable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(msgspec.Struct, frozen=True):
     """The content of a file: its batches, their length, and the next sequence number."""
 
     batches: list[list[AnyChange]]
@@ -87,8 +87,7 @@ def read_journal(data: bytes) -> Journal:
     return Journal(batches, length, expected)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(msgspec.Struct, frozen=True):
     sequence: int
     write: int
     changes: bytes

@@ -46,13 +46,14 @@ class Liveness:
 
     def watch(self, brokers: Iterable[BrokerInfo]) -> None:
         """Watch these from now on, and nobody else."""
-        wanted = set(brokers)
-        for broker in self._watches.keys() - wanted:
+        wanted = dict.fromkeys(brokers)
+        for broker in [each for each in self._watches if each not in wanted]:
             self._watches.pop(broker).cancel()
-        for broker in wanted - self._watches.keys():
-            self._watches[broker] = asyncio.create_task(
-                self._watch(broker), name=f"liveness-of-broker-{broker.id}"
-            )
+        for broker in wanted:
+            if broker not in self._watches:
+                self._watches[broker] = asyncio.create_task(
+                    self._watch(broker), name=f"liveness-of-broker-{broker.id}"
+                )
 
     async def stop(self) -> None:
         """Watch nobody any more."""

@@ -16,7 +16,7 @@ class NameLocks:
     @asynccontextmanager
     async def hold(self, names: Iterable[str]) -> AsyncIterator[None]:
         """Hold all of the names, which are taken at once: no deadlock."""
-        wanted = set(names)
+        wanted = dict.fromkeys(sorted(names))
         while busy := next((self._held[name] for name in wanted if name in self._held), None):
             await asyncio.shield(busy)
         released = asyncio.get_running_loop().create_future()

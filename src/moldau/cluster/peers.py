@@ -9,13 +9,22 @@ from moldau.cluster.store import MetadataStore
 from moldau.peer.peers import PeerAddress, Peers
 
 
-def peers_in(store: MetadataStore, me: int) -> Peers:
-    """Return the connections of the broker `me` to the others, which follow their registrations."""
+def peers_in(store: MetadataStore, me: int, listener: str = "") -> Peers:
+    """Return the connections of the broker `me` to the others, which follow their registrations.
+
+    They go to the `listener` by which others reach `me`, as far as another broker has that: in a
+    change from one to another, each broker uses its own while all have both.
+    """
     state = store.state
 
     def locate(broker: int) -> PeerAddress | None:
         info = state.brokers.get(broker)
-        return None if info is None else PeerAddress(info.host, info.port, info.epoch)
+        if info is None:
+            return None
+        endpoint = info.endpoint(listener)
+        if endpoint is None:
+            return PeerAddress(info.host, info.port, info.epoch)
+        return PeerAddress(endpoint.host, endpoint.port, info.epoch)
 
     def notice(changes: Sequence[AnyChange]) -> None:
         if any(isinstance(change, BrokerJoined) for change in changes):

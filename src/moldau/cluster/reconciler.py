@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from moldau.cluster.decisions.elections import Minimum, elect, eligible, no_minimum, to_preferred
@@ -207,8 +207,8 @@ class Reconciler:
         self._wanted.set()
 
     async def _settle(self) -> None:
-        names: Collection[str] = self._state.topics if self._all_due else self._due
-        names, self._due, self._all_due = list(names), set(), False
+        names = list(self._state.topics) if self._all_due else sorted(self._due)
+        self._due, self._all_due = set(), False
         conflict = False
         for some in self._slices(names):
             changes = [change for name in some if (change := self._settled(name)) is not None]

@@ -31,9 +31,14 @@ def broker_command(
     zookeeper: str,
     advertise: str | None = None,
     settings: Mapping[str, str] | None = None,
+    config: Path | None = None,
 ) -> list[str]:
-    """Return the command that runs a broker of a cluster."""
-    words = [sys.executable, "-m", "moldau", "broker", "--id", str(broker), "--listen", listen]
+    """Return the command that runs a broker of a cluster.
+
+    One with a `config` listens where that says.
+    """
+    words = [sys.executable, "-m", "moldau", "broker", "--id", str(broker)]
+    words += ["--listen", listen] if config is None else ["--config", str(config)]
     words += ["--data-dir", str(data_dir), "--zookeeper", zookeeper]
     if advertise is not None:
         words += ["--advertise", advertise]

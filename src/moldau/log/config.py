@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from moldau.settings import (
     INT_MAX,
     LONG_MAX,
     InvalidSetting,
     Setting,
+    Settings,
     definitions,
     replace,
     setting,
@@ -19,8 +19,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(Settings):
     """Topic settings under Kafka's names and with Kafka's defaults.
 
     A broker-level synonym (`log.retention.hours`) supplies the default of every topic.
@@ -222,6 +221,25 @@ class LogConfig:
         synonyms=("unclean.leader.election.enable",),
     )
 
+    moldau_value_schema_validation: bool = setting(
+        "moldau.value.schema.validation",
+        False,
+        "Whether a record's value must be one of the schema that it names, registered under the "
+        "topic's name with -value. Needs `http.listen` and the extra moldau[checks].",
+    )
+    moldau_key_schema_validation: bool = setting(
+        "moldau.key.schema.validation",
+        False,
+        "The same for keys, under the topic's name with -key.",
+    )
+
+    moldau_schema_validation_quarantine: str = setting(
+        "moldau.schema.validation.quarantine",
+        "",
+        "A topic for records that fail the check against their schemas: the rest of their batch is "
+        "taken, and a transaction covers both. Without it the whole batch is refused.",
+    )
+
     @property
     def compacts(self) -> bool:
         return "compact" in self.cleanup_policy
@@ -229,7 +247,12 @@ class LogConfig:
     @property
     def looks_into_records(self) -> bool:
         """Whether batches are decoded before they are written."""
-        return self.compacts or self.compression_type != "producer"
+        return self.compacts or self.compression_type != "producer" or self.validates_schemas
+
+    @property
+    def validates_schemas(self) -> bool:
+        """Whether records are checked against the schemas that they name."""
+        return self.moldau_value_schema_validation or self.moldau_key_schema_validation
 
     @property
     def deletes(self) -> bool:

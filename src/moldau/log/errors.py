@@ -76,6 +76,18 @@ class UnexpectedOffset(LogError):
         self.log_end = log_end
 
 
+class UnexpectedEpoch(LogError):
+    """A replicated batch is of a later leader epoch than the one that is followed."""
+
+    def __init__(self, epoch: int, term: int) -> None:
+        super().__init__(
+            f"a replicated batch is of leader epoch {epoch}, sent by the leader of {term}: it has "
+            "lost the lead"
+        )
+        self.epoch = epoch
+        self.term = term
+
+
 class InvalidTimestamp(LogError):
     """A producer's timestamp outside what the topic allows."""
 
@@ -110,10 +122,13 @@ class OutOfOrderSequence(LogError):
 
 
 class InvalidTransactionState(LogError):
-    """A plain write by a producer whose transaction is open."""
+    """A plain write while the producer's transaction is open, or a transactional one while none
+    is."""
 
-    def __init__(self, producer_id: int) -> None:
-        super().__init__(f"producer {producer_id} has an open transaction and wrote outside it")
+    def __init__(
+        self, producer_id: int, what: str = "has an open transaction and wrote outside it"
+    ) -> None:
+        super().__init__(f"producer {producer_id} {what}")
         self.producer_id = producer_id
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
 import uuid
@@ -10,15 +11,18 @@ from collections.abc import Callable
 from moldau.log.acceptance import check_attributes, check_timestamps, refusal, set_append_time
 from moldau.log.config import LogConfig
 from moldau.log.contents import Contents
-from moldau.log.durability import Durability
-from moldau.log.errors import CorruptLog, OffsetOutOfRange, StorageError, UnexpectedOffset
+from moldau.log.errors import CorruptLog, OffsetOutOfRange, StorageError
 from moldau.log.files.open_files import Slice
-from moldau.log.producers.replay import check_coordinator, note_batch
+from moldau.log.flushes.durability import Durability
+from moldau.log.producers.replay import check_coordinator
 from moldau.log.producers.snapshots import Snapshots
+from moldau.log.producers.verifications import Verification
 from moldau.log.reader import Reader
 from moldau.log.record_check import RecordCheck
+from moldau.log.segments.aborted_index import AbortedTransaction
 from moldau.log.segments.limits import Limits
-from moldau.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
+from moldau.log.segments.prewrite import WORTH_PREWRITING
+from moldau.log.segments.segment import Segment
 from moldau.log.segments.segments import Segments
 from moldau.log.writer import Writer
 from moldau.records.batch import (
@@ -28,12 +32,9 @@ from moldau.records.batch import (
     HEADER,
     HEADER_SIZE,
     MAGIC,
-    NO_TIMESTAMP,
     PREFIX_SIZE,
     SMALLEST_RECORD,
     TRANSACTIONAL_BIT,
-    batches,
-    check_batch,
 )
 from moldau.records.checksum import crc32c
 
@@ -57,7 +58,8 @@ class Log:
     what was written, which recovery cuts to whole batches; nothing before `flushed` can be missing.
 
     Here is what happens all the time. What is done to a log now and then has modules of its own,
-    which use its parts: `truncation`, `retention`, `lookup`, `flushing`, `compaction`.
+    which use its parts: `replica`, `markers`, `truncation`, `retention`, `lookup`, `flushing`,
+    `compaction`.
 
     Event loop only, unless a method says otherwise. Any method may raise StorageError; `offline` is
     set, and raised by all that need the disk, when what is there cannot be trusted.
@@ -66,8 +68,9 @@ class Log:
     __slots__ = (
         "_after_max_ms", "_append_time", "_before_max_ms", "_config", "_inspect",
         "_max_bytes", "clean_end", "durability", "end_entry", "epochs", "flushed", "folder",
-        "high_watermark", "log_end", "log_start", "offline", "on_failure", "partition", "producers",
-        "reader", "segments", "snapshots", "topic", "topic_id", "truncations", "writer", "written",
+        "has_aborted", "high_watermark", "log_end", "log_start", "offline", "on_failure",
+        "partition", "producers", "reader", "segments", "snapshots", "topic", "topic_id",
+        "truncations", "writer", "written",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +105,8 @@ class Log:
         self.durability = Durability(segments)
         # Where the log's end is also written down, outside of its folder (see `store.ends`).
         self.end_entry: tuple[memoryview, int] | None = None
+        # Whether any transaction may be indexed as aborted.
+        self.has_aborted = any(segment.aborted is not None for segment in segments)
         self.config = config
 
     def __repr__(self) -> str:
@@ -126,10 +131,12 @@ class Log:
     @property
     def last_stable(self) -> int:
         """Everything before it belongs to no open transaction."""
-        unstable = self.producers.first_unstable(self.high_watermark)
-        if unstable is None or unstable > self.high_watermark:
-            return self.high_watermark
-        return max(unstable, self.log_start)
+        producers = self.producers
+        if producers.open or producers.decided:
+            unstable = producers.first_unstable()
+            if unstable is not None and unstable < self.high_watermark:
+                return max(unstable, self.log_start)
+        return self.high_watermark
 
     def end_at(self, log_end: int) -> None:
         """Have what is written end there; the files are the caller's."""
@@ -144,6 +151,8 @@ class Log:
             offset = self.written
         if offset > self.high_watermark:
             self.high_watermark = offset
+            if self.producers.decided:
+                self.producers.replicated_to(offset)
 
     # Appending
 
@@ -154,7 +163,9 @@ class Log:
         now_ms: int,
         *,
         from_client: bool = True,
+        has_keys: bool = False,
         check: RecordCheck | None = None,
+        guard: Verification | None = None,
     ) -> tuple[int, int]:
         """Stage exactly one batch as the leader; returns (base offset, append time or -1).
 
@@ -162,8 +173,9 @@ class Log:
         timestamp and CRC too where the topic uses append time), and the buffer must stay as it is
         until `commit`. A batch that repeats one of the producer's last five is not written again;
         its first offset is returned. What a coordinator writes (`from_client=False`) may be a
-        control batch, and its sequence is not checked. A `check` of its records that has been done
-        already is not done again.
+        control batch, and its sequence is not checked; nor are its records where it says that they
+        have keys. A `check` of the records that has been done already is not done again. The first
+        batch of a transaction needs a `guard`, which the producers' `verifications` give.
 
         Raises CorruptBatch, InvalidRecord, BatchTooLarge, InvalidTimestamp, InvalidProducerEpoch,
         OutOfOrderSequence, InvalidTransactionState, CoordinatorFenced; StorageError when a new
@@ -184,7 +196,10 @@ class Log:
             length + PREFIX_SIZE != size
             or magic != MAGIC
             or size > self._max_bytes
-            or crc32c(batch[CRC_START:]) != crc
+            or (
+                (size < WORTH_PREWRITING or not writer.has_checked(batch))
+                and crc32c(batch[CRC_START:]) != crc
+            )
             or count < 1
             or delta != count - 1
             or (count * SMALLEST_RECORD > size - HEADER_SIZE and not attributes & CODEC_MASK)
@@ -206,15 +221,21 @@ class Log:
         if producer_id >= 0:
             producers = self.producers
             if not from_client:
-                marker = check_coordinator(producers, batch)
+                marker = check_coordinator(producers, batch, guard)
             else:
+                if is_transactional:
+                    producers.check_begin(producer_id, producer_epoch, sequence, delta, guard)
                 repeated = producers.check(
                     producer_id, producer_epoch, sequence, delta, is_transactional
                 )
                 if repeated is not None:
                     return repeated.first_offset, repeated.timestamp if append_time >= 0 else -1
         staged: memoryview | bytearray = batch
-        if self._inspect and not attributes & CONTROL_BIT:
+        if (
+            self._inspect
+            and not attributes & CONTROL_BIT
+            and not (has_keys and self._config.compression_type == "producer")
+        ):
             staged = (check or RecordCheck(batch, self._config)).finish()
             size = len(staged)
             length = size - PREFIX_SIZE
@@ -240,7 +261,9 @@ class Log:
             self.epochs.assign(leader_epoch, base)
         if producer_id >= 0:
             if marker is not None:
-                producers.note_marker(producer_id, producer_epoch, base, now_ms, marker)
+                ended = producers.note_marker(producer_id, producer_epoch, base, now_ms, marker)
+                if ended is not None:
+                    self.note_aborted(segment, ended)
             elif not attributes & CONTROL_BIT:
                 producers.note(
                     producer_id, producer_epoch, sequence, base, delta, max_timestamp,
@@ -251,46 +274,6 @@ class Log:
         segment.append(size, last, max_timestamp)
         self.log_end = last + 1
         return base, append_time
-
-    def append_replica(self, data: memoryview, asked: int, now_ms: int) -> None:
-        """Stage whole batches that the leader sent when it was asked for the offset `asked`.
-
-        Offsets and epochs stay as given. Gaps are allowed, for compaction leaves some: that these
-        are the batches that follow is known only by what was asked. UnexpectedOffset if that is not
-        the log's end, or a batch lies below it; CorruptBatch or InvalidRecord for what is no batch,
-        StorageError as in `append`. Batches before the bad one are staged.
-        """
-        writer = self.writer
-        if writer.failure is not None:
-            raise writer.failure
-        if asked != self.log_end:
-            raise UnexpectedOffset(asked, self.log_end)
-        for position, header in batches(data):
-            size = header.size
-            check_batch(data, position, size, from_producer=False)
-            base, last = header.base_offset, header.last_offset
-            timestamp = header.max_timestamp if header.count else NO_TIMESTAMP
-            if base < self.log_end:
-                raise UnexpectedOffset(base, self.log_end)
-            batch = data if size == len(data) else data[position : position + size]
-            segment = writer.active
-            if segment is None:
-                segment = writer.activate(timestamp)
-            end = segment.end
-            if last > segment.max_offset or (
-                end and (end + size > segment.limit or timestamp > segment.roll_after_ms)
-            ):
-                # Recovery takes segments that do not meet for a loss, so they meet where they can.
-                is_far = last - self.log_end > MAX_RELATIVE_OFFSET
-                segment = self.roll(base if is_far else self.log_end, timestamp)
-            if writer.mark is None:
-                writer.mark = (self.log_end, segment, segment.state())
-            if header.leader_epoch > self.epochs.latest:
-                self.epochs.assign(header.leader_epoch, base)
-            note_batch(self.producers, header, batch, now_ms)
-            writer.staged.append(batch)
-            segment.append(size, last, timestamp)
-            self.log_end = last + 1
 
     def commit(self) -> None:
         """Write everything staged since the last commit.
@@ -336,9 +319,17 @@ class Log:
         if log_end is not None:
             self.end_at(log_end)
             self.reader.forget()
-            self.producers.rollback()
+            self.producers.rollback(log_end)
             self.epochs.truncate_end(log_end)
             self.snapshots.remove_above(log_end)
+            # If the disk refuses, the entries are made again by the next start.
+            with contextlib.suppress(StorageError):
+                self.segments.last.forget_aborted(log_end)
+
+    def note_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
+        """Index an aborted transaction whose marker is about to be staged."""
+        segment.note_aborted(aborted)
+        self.has_aborted = True
 
     # Reading
 
@@ -368,8 +359,15 @@ class Log:
             raise
 
     def aborted_transactions(self, first_offset: int, last_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of transactions that a reader of the range must skip."""
-        return []
+        """(producer id, first offset) of transactions that a reader of [first_offset, last_offset)
+        must skip, by their markers."""
+        if not self.has_aborted:
+            return []
+        try:
+            return self.segments.aborted_transactions(first_offset, last_offset)
+        except StorageError as error:
+            self.read_failed(error)
+            raise
 
     # Failing and closing
 

@@ -32,6 +32,20 @@ def max_timestamp(log: Log) -> Found | None:
     return _look_up(log, _max_timestamp)
 
 
+def time_at(log: Log, offset: int) -> int | None:
+    """Return when the batch that holds `offset`, or the next one, was written; None if there is
+    none.
+    """
+    found = _look_up(log, partial(_time_at, offset))
+    return None if found is None else found[1]
+
+
+def written_ms(header: BatchHeader) -> int:
+    """Return when a batch was written, by its header alone: the time of its first record, or the
+    broker's where the topic asks for it."""
+    return header.max_timestamp if header.uses_append_time else header.base_timestamp
+
+
 def verify(log: Log, offset: int) -> None:
     """CorruptLog, and offline, if the batch that holds `offset` is not what was written."""
     _look_up(log, partial(_check_batch_at, offset))
@@ -49,6 +63,16 @@ def _look_up(log: Log, search: Callable[[Sequence[Segment], int], Found | None])
             if segments == log.segments.all and truncations == log.truncations:
                 log.read_failed(error)
                 raise
+
+
+def _time_at(offset: int, segments: Sequence[Segment], log_start: int) -> Found | None:
+    offset = max(offset, log_start)
+    first = next((n for n in reversed(range(len(segments))) if segments[n].base <= offset), 0)
+    for segment in segments[first:]:
+        position, _ = find(segment, offset)
+        for _, header in segment.batches.headers(position, segment.size):
+            return header.base_offset, written_ms(header), header.leader_epoch
+    return None
 
 
 def _check_batch_at(offset: int, segments: Sequence[Segment], log_start: int) -> None:

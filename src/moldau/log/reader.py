@@ -19,14 +19,16 @@ class Reader:
 
     It remembers where recent reads ended, by the offset that follows, so that whoever reads on pays
     for no search: consumers at the tail, followers, and the high watermark that follows them.
+    `following` is the offset after the last slice that was read.
     """
 
-    __slots__ = ("_in_order", "_places", "_segments")
+    __slots__ = ("_in_order", "_places", "_segments", "following")
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
         self._in_order = segments.items
         self._places: dict[int, Place] = {}
+        self.following = 0
 
     def forget(self) -> None:
         """Segments were cut or dropped: what is remembered may be wrong."""
@@ -54,6 +56,7 @@ class Reader:
             )
         if stop <= start:
             return None
+        self.following = following
         if following not in places:
             if len(places) >= _REMEMBERED:
                 del places[next(iter(places))]

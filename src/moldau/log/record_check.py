@@ -20,6 +20,7 @@ from moldau.records.batch import (
     BatchTooLarge,
     Bytes,
     CorruptBatch,
+    InvalidRecord,
     InvalidRecords,
     read_header,
 )
@@ -43,7 +44,9 @@ class RecordCheck:
     but the batch's length is taken for granted: whoever appends checks the rest.
     """
 
-    __slots__ = ("_config", "_steps", "batch", "error", "is_long", "most_records")
+    __slots__ = (
+        "_config", "_steps", "batch", "error", "is_long", "most_records", "needs_schemas",
+    )  # fmt: skip
 
     def __init__(self, batch: memoryview, config: LogConfig) -> None:
         self.batch: memoryview | bytearray = batch
@@ -52,6 +55,9 @@ class RecordCheck:
         self.is_long = False
         # The most records that a step so far has looked into.
         self.most_records = 0
+        # Whether somebody still has to check the records against their schemas, which is not done
+        # here: without that the batch is not taken.
+        self.needs_schemas = config.validates_schemas
         self._config = config
         self._steps = self._run()
 
@@ -72,6 +78,8 @@ class RecordCheck:
             pass
         if self.error is not None:
             raise self.error
+        if self.needs_schemas:
+            raise InvalidRecord("the records were not checked against their schemas; send again")
         return self.batch
 
     def _run(self) -> Iterator[bool]:

@@ -6,9 +6,10 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
+
+import msgspec
 
 from moldau.log.config import LogConfig
 from moldau.log.contents import Contents
@@ -21,11 +22,19 @@ from moldau.log.files.properties import PARTITION_METADATA, read_topic_id
 from moldau.log.files.trash import Trash
 from moldau.log.leftovers import tidy
 from moldau.log.log import Log
+from moldau.log.producers.reindexing import check_aborted, load_aborted, reindex_aborted
 from moldau.log.producers.replay import rebuild_producers
 from moldau.log.producers.snapshots import Snapshots
 from moldau.log.producers.states import ProducerStates
+from moldau.log.producers.undecided import hold_undecided
 from moldau.log.segments.limits import Limits
-from moldau.log.segments.names import LOG_SUFFIX, SEGMENT_FILE, SNAPSHOT_SUFFIX, path_of
+from moldau.log.segments.names import (
+    LOG_SUFFIX,
+    SEGMENT_FILE,
+    SNAPSHOT_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    path_of,
+)
 from moldau.log.segments.segment import Segment
 from moldau.log.segments.segments import Segments
 from moldau.log.truncation import restart_at
@@ -43,8 +52,7 @@ logger = logging.getLogger("moldau.log")
 _TELL_BYTES = 16 << 20
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(msgspec.Struct):
     """The work to open logs: how much was read, and what could not be kept."""
 
     checked_bytes: int = 0
@@ -66,6 +74,8 @@ def load_log(
     left_clean: Callable[[uuid.UUID | None, int, int], bool] | None,
     recovery_point: int | None,
     log_start: int,
+    high_watermark: int,
+    aborted: Mapping[int, int],
     recovered: Recovered,
 ) -> Log:
     """Return the log in `folder`. Blocks.
@@ -75,14 +85,17 @@ def load_log(
     producer state and leader epochs are brought in step with what is left. What cannot be trusted
     before the recovery point puts the log offline. Where the recovery point is not known (None), or
     the files are others than a clean stop left, everything is checked: `left_clean` says so by
-    topic id, partition and size, and is None if there was no clean stop.
+    topic id, partition and size, and is None if there was no clean stop. `aborted` counts the
+    aborted transactions that the segments' indexes are known to have; what ends transactions at the
+    high watermark or above is looked at again.
     """
     names = tidy(folder, os.listdir(folder))
-    segments, snapshots = _load_files(folder, names, config, pool, trash, log_start)
+    segments, snapshots, indexed = _load_files(folder, names, config, pool, trash, log_start)
     first_base = segments.base
     log_start = max(log_start, first_base)
     topic_id = read_topic_id(f"{folder}/{PARTITION_METADATA}")
-    is_clean = left_clean is not None and left_clean(topic_id, partition, segments.size)
+    damaged = load_aborted(segments, indexed, aborted) if indexed or aborted else None
+    is_clean = left_clean is not None and left_clean(topic_id, partition, segments.stored_size)
     if not is_clean and left_clean is not None:
         logger.warning("%s has changed since the broker stopped; checking all of it", folder)
         recovery_point = None
@@ -91,8 +104,10 @@ def load_log(
     try:
         epochs = _load_epochs(folder, names, segments)
         if not is_clean:
-            end = _recover(segments, epochs, log_start, recovery_point, recovered)
+            end, has_markers = _recover(segments, epochs, log_start, recovery_point, recovered)
             flushed = min(recovery_point or 0, end)
+            if has_markers or indexed:
+                damaged = min(recovery_point or 0, end if damaged is None else damaged)
         elif recovery_point is not None and _is_plausible(segments.last, recovery_point):
             end = flushed = recovery_point
         else:
@@ -102,6 +117,11 @@ def load_log(
             log = take_up(Contents.empty(log_start)._replace(epochs=epochs))
             restart_at(log, log_start)
             return log
+        if indexed:
+            worse = check_aborted(segments, end, thoroughly=not is_clean)
+            damaged = worse if damaged is None else min(damaged, end if worse is None else worse)
+        if damaged is not None:
+            reindex_aborted(segments, snapshots, damaged, end)
         snapshots.remove_above(end)
         snapshots.remove_below(first_base)
         epochs.truncate_end(end)
@@ -111,6 +131,7 @@ def load_log(
         is_behind = producers.end < end and not is_known
         if is_behind:
             rebuild_producers(segments.all, producers, end)
+        producers = hold_undecided(producers, segments, snapshots, max(high_watermark, log_start))
         log = take_up(Contents(log_start, end, max(flushed, log_start), producers, epochs))
         if is_behind:
             log.durability.take_snapshot(log.written, log.snapshots, log.producers, log.segments)
@@ -144,9 +165,11 @@ def create_log(
 
 def _load_files(
     folder: str, names: list[str], config: LogConfig, pool: FilePool, trash: Trash, log_start: int
-) -> tuple[Segments, Snapshots]:
-    """Return the segments and snapshots that have these names; an empty segment if there is
-    none."""
+) -> tuple[Segments, Snapshots, list[int]]:
+    """Return the segments and snapshots that have these names; an empty segment if there is none.
+
+    Also the base offsets of segments with an index of aborted transactions.
+    """
     bases, snapshots, indexes = [], [], []
     for name in names:
         match = SEGMENT_FILE.fullmatch(name)
@@ -167,7 +190,8 @@ def _load_files(
         segments.load(base, os.stat(path_of(folder, base, LOG_SUFFIX)).st_size)
     if not bases:
         segments.load(log_start, 0)
-    return segments, Snapshots(folder, sorted(snapshots))
+    indexed = [offset for offset, name in indexes if name.endswith(TXN_INDEX_SUFFIX)]
+    return segments, Snapshots(folder, sorted(snapshots)), indexed
 
 
 def _is_plausible(last: Segment, log_end: int) -> bool:
@@ -214,9 +238,13 @@ def _recover(
     log_start: int,
     known_point: int | None,
     recovered: Recovered,
-) -> int:
-    """Check everything from the recovery point on and cut what is not sound; the log's end."""
+) -> tuple[int, bool]:
+    """Check everything from the recovery point on and cut what is not sound.
+
+    Returns the log's end, and whether there are markers of transactions.
+    """
     recovery_point = known_point or 0
+    has_markers = False
     name = os.path.basename(segments.folder)
     unflushed = segments.from_offset(recovery_point)
     end = unflushed[0].base
@@ -239,6 +267,8 @@ def _recover(
                 position = at
                 _check_offsets(header, max(end, segment.base), segment.max_offset, at)
                 segment.append_again(header)
+                if header.is_control:
+                    has_markers = True
                 if header.leader_epoch > epochs.latest:
                     epochs.assign(header.leader_epoch, header.base_offset)
                 end = header.last_offset + 1
@@ -270,7 +300,7 @@ def _recover(
         logger.error(
             "%s ends at offset %d, although it was flushed up to %d", name, end, recovery_point
         )  # fmt: skip
-    return end
+    return end, has_markers
 
 
 def _check_offsets(header: BatchHeader, least: int, most: int, position: int) -> None:

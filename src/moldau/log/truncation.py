@@ -32,8 +32,10 @@ def truncate_to(log: Log, offset: int) -> None:
     log.snapshots.remove_above(end)
     log.segments.drop_after(segment)
     segment.truncate(position, end)
-    latest = log.snapshots.latest(log.segments.base)
-    log.producers = rebuild_producers(log.segments.all, latest, end)
+    # Not from a later one: it would not tell of transactions whose markers may still be lost.
+    known = log.snapshots.before(min(log.high_watermark, end), log.segments.base)
+    log.producers = rebuild_producers(log.segments.all, known, end)
+    log.producers.replicated_to(log.high_watermark)
 
 
 def restart_at(log: Log, offset: int, log_start: int | None = None) -> None:
@@ -48,6 +50,7 @@ def restart_at(log: Log, offset: int, log_start: int | None = None) -> None:
     log.epochs.truncate_end(0)
     log.snapshots.remove_above(-1)
     log.producers = ProducerStates(offset)
+    log.has_aborted = False
 
 
 def _shrink_to(log: Log, log_end: int) -> None:

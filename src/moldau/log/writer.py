@@ -17,10 +17,14 @@ class Writer:
     segments and files as they were at the commit before. A roll in between writes what is staged,
     but keeps the mark: the new segment goes too if the commit fails.
 
+    `bytes` and `appends` count what was ever written, and in how many batches.
+
     Event loop only. A crash leaves a prefix of what `write` was called with.
     """
 
-    __slots__ = ("active", "failure", "is_closed", "mark", "segments", "staged")
+    __slots__ = (
+        "active", "appends", "bytes", "failure", "is_closed", "mark", "segments", "staged",
+    )  # fmt: skip
 
     def __init__(self, segments: Segments) -> None:
         self.segments = segments
@@ -33,6 +37,8 @@ class Writer:
         # Nothing is taken: what was staged was lost between two commits, or it is closed.
         self.failure: StorageError | None = None
         self.is_closed = False
+        self.bytes = 0
+        self.appends = 0
 
     def raise_failure(self) -> None:
         """Tell that what was staged is lost: once, unless no more is taken at all."""
@@ -47,6 +53,11 @@ class Writer:
         self.is_closed = True
         self.failure = reason
 
+    def has_checked(self, batch: Buffer) -> bool:
+        """Return whether the CRC of this batch was found right when it was written ahead."""
+        prewrite = None if self.active is None else self.active.batches.prewrite
+        return prewrite is not None and prewrite.has_checked(batch)
+
     def activate(self, now_ms: int) -> Segment:
         """Make the last segment ready to be appended to."""
         segment = self.segments.last
@@ -58,8 +69,12 @@ class Writer:
         """Put what is staged into the file of the active segment."""
         staged = self.staged
         if staged:
-            assert self.active is not None
-            self.active.write(staged)
+            segment = self.active
+            assert segment is not None
+            size = segment.end - segment.batches.size
+            segment.write(staged)
+            self.bytes += size
+            self.appends += len(staged)
             staged.clear()
 
     def roll(self, base: int, now_ms: int) -> Segment:

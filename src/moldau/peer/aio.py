@@ -7,16 +7,26 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from moldau.peer.connection import FIRST_BUFFER, LARGEST_FRAME
+from moldau.peer.authenticating import authentication
+from moldau.peer.connection import FIRST_BUFFER, LARGEST_FRAME, is_refusal, tls_failure
 from moldau.peer.dialogue import Asked, Dialogue
-from moldau.peer.errors import ConnectionLost, ConnectionRefused, MalformedAnswer
+from moldau.peer.errors import (
+    ConnectionLost,
+    ConnectionRefused,
+    MalformedAnswer,
+    NotAuthenticated,
+    PeerError,
+)
 from moldau.wire.apis import Api
 from moldau.wire.fetch.request import FetchRequest
 from moldau.wire.fetch.response import FetchAnswer
 from moldau.wire.messages import Values
 from moldau.wire.primitives import INT32
+
+if TYPE_CHECKING:
+    from moldau.security.client import ClientSecurity
 
 # For a small response, new memory is faster.
 _WORTH_REUSE = 16 << 10
@@ -24,6 +34,13 @@ _WORTH_REUSE = 16 << 10
 # come.
 _WORTH_WAITING = 128 << 10
 _AT_ONCE = 512 << 10
+# How long a closing connection waits for the other side's end of TLS.
+_SHUTDOWN_S = 1.0
+
+# A network that loses everything in silence: the kernel would try for a quarter of an hour, and
+# what it still has would arrive late. It gives both up after this (Linux only).
+_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
+_UNHEARD_MS = 10_000
 
 T = TypeVar("T")
 
@@ -36,8 +53,16 @@ class AsyncConnection(asyncio.BufferedProtocol):
     wait get ConnectionLost.
     """
 
-    def __init__(self, address: str, client_id: str) -> None:
+    def __init__(
+        self, address: str, client_id: str, security: ClientSecurity | None = None
+    ) -> None:
         self.address = address
+        self._security = security
+        # Requests that wait for the end of a re-authentication; None if there is none.
+        self._held: list[tuple[asyncio.Future[Any], Callable[[memoryview], Any], bytes]] | None
+        self._held = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._dialogue = Dialogue(address, client_id)
         self._waiting: deque[tuple[asyncio.Future[Any], Callable[[memoryview], Any]]] = deque()
         self._transport: asyncio.Transport | None = None
@@ -54,33 +79,51 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._silence: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def connect(cls, host: str, port: int, client_id: str, timeout_s: float = 10.0) -> Self:
-        """Connected and greeted; ConnectionLost when that fails or takes longer."""
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        client_id: str,
+        timeout_s: float = 10.0,
+        security: ClientSecurity | None = None,
+    ) -> Self:
+        """Connected, greeted and authenticated; ConnectionLost when that fails or takes longer."""
         started = asyncio.get_running_loop().time()
-        connection = await cls.open(host, port, client_id, timeout_s)
+        connection = await cls.open(host, port, client_id, timeout_s, security)
+        is_ready = False
         try:
             async with asyncio.timeout_at(started + timeout_s):
                 await connection._greet()
+                await connection._authenticate()
+                is_ready = True
         except TimeoutError:
             raise ConnectionLost(connection.address, "timed out") from None
         finally:
-            if not connection._is_greeted:
+            if not is_ready:
                 connection.close()
         return connection
 
     @classmethod
-    async def open(cls, host: str, port: int, client_id: str, timeout_s: float = 10.0) -> Self:
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        client_id: str,
+        timeout_s: float = 10.0,
+        security: ClientSecurity | None = None,
+    ) -> Self:
         """Connected, with nothing said yet. ConnectionLost when that fails or takes longer;
         ConnectionRefused only if every address of the host refuses."""
         address = f"{host}:{port}"
         loop = asyncio.get_running_loop()
         problems: list[OSError] = []
+        tls = {} if security is None else _tls(address, security, host)
         try:
             async with asyncio.timeout(timeout_s):
                 for *_, (each, *_) in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
                     try:
                         _, connection = await loop.create_connection(
-                            lambda: cls(address, client_id), str(each), port
+                            lambda: cls(address, client_id, security), str(each), port, **tls
                         )
                     except OSError as problem:
                         problems.append(problem)
@@ -90,6 +133,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             raise ConnectionLost(address, "timed out") from None
         except OSError as problem:
             raise ConnectionLost(address, _reason(problem)) from None
+        if tls and problems and not isinstance(problems[-1], ConnectionRefusedError):
+            raise tls_failure(address, problems[-1])
         if problems and all(isinstance(problem, ConnectionRefusedError) for problem in problems):
             raise ConnectionRefused(address, _reason(problems[-1]))
         reasons = dict.fromkeys(_reason(problem) for problem in problems)
@@ -99,6 +144,41 @@ class AsyncConnection(asyncio.BufferedProtocol):
         while not self._is_greeted:
             asked, frame = self._dialogue.greeting()
             self._is_greeted = await self._exchange(asked, frame, self._dialogue.greeted)
+
+    async def _authenticate(self) -> None:
+        """Prove who we are, if the broker wants to know, and again before that ceases to count."""
+        security = self._security
+        if security is None or not security.has_sasl:
+            return
+        steps = authentication(self.address, security)
+        answer = None
+        try:
+            while True:
+                api, values = steps.send(answer)
+                asked, frame = self._dialogue.ask(api, values)
+                answer = await self._exchange_now(asked, frame, self._dialogue.answer)
+        except StopIteration as done:
+            if done.value:
+                loop = asyncio.get_running_loop()
+                self._renewal = loop.call_later(done.value, self._renew)
+
+    def _renew(self) -> None:
+        self._held = []
+        self._renewing = asyncio.create_task(self._authenticate_again())
+
+    async def _authenticate_again(self) -> None:
+        try:
+            await self._authenticate()
+        except PeerError as problem:
+            self._fail(str(problem))
+        # The broker takes no request in between.
+        held, self._held = self._held or [], None
+        for answer, understand, frame in held:
+            if self.is_open and self._transport is not None:
+                self._waiting.append((answer, understand))
+                self._transport.write(frame)
+            elif not answer.done():
+                answer.set_exception(ConnectionLost(self.address, "the connection is closed"))
 
     @property
     def is_open(self) -> bool:
@@ -159,6 +239,15 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _exchange(
         self, asked: Asked, frame: bytes, understand: Callable[[Asked, memoryview], T]
     ) -> asyncio.Future[T]:
+        if self._held is None:
+            return self._exchange_now(asked, frame, understand)
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._held.append((answer, partial(understand, asked), frame))
+        return answer
+
+    def _exchange_now(
+        self, asked: Asked, frame: bytes, understand: Callable[[Asked, memoryview], T]
+    ) -> asyncio.Future[T]:
         if self._transport is None or self._transport.is_closing():
             raise ConnectionLost(self.address, "the connection is closed")
         loop = asyncio.get_running_loop()
@@ -172,9 +261,17 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if _USER_TIMEOUT is not None:
+            connected = transport.get_extra_info("socket")
+            connected.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, _UNHEARD_MS)
+        # Of encrypted bytes nobody knows how many will come.
+        self._may_wait = transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, problem: Exception | None) -> None:
-        self._fail(str(problem) if problem else "the broker closed the connection")
+        if isinstance(problem, OSError) and not self._is_greeted and is_refusal(problem):
+            self._fail_by(tls_failure(self.address, problem))
+        else:
+            self._fail(str(problem) if problem else "the broker closed the connection")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:
@@ -196,7 +293,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 self._fail(f"an answer of {self._frame_size} bytes to a request that was not sent")
                 return
             self._frame, self._filled = self._buffer(), 0
-            if self._frame_size >= _WORTH_WAITING:
+            if self._frame_size >= _WORTH_WAITING and self._may_wait:
                 self._wake_at(self._frame_size)
         elif self._filled == self._frame_size:
             if self._woken_at > 1:
@@ -239,15 +336,32 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return spare
 
     def _fail(self, reason: str) -> None:
+        self._fail_by(ConnectionLost(self.address, reason))
+
+    def _fail_by(self, problem: ConnectionLost) -> None:
         if self._transport is not None:
             self._transport.abort()
-        if self._silence is not None:
-            self._silence.cancel()
+        for timer in (self._silence, self._renewal):
+            if timer is not None:
+                timer.cancel()
         self._closed.set()
         while self._waiting:
             answer, _ = self._waiting.popleft()
             if not answer.done():
-                answer.set_exception(ConnectionLost(self.address, reason))
+                answer.set_exception(type(problem)(problem.address, problem.reason))
+
+
+def _tls(address: str, security: ClientSecurity, host: str) -> dict[str, Any]:
+    """What `create_connection` has to know of TLS."""
+    from moldau.security.key_material import TlsError
+
+    try:
+        context = security.context()
+    except TlsError as problem:
+        raise NotAuthenticated(address, str(problem)) from None
+    if context is None:
+        return {}
+    return {"ssl": context, "server_hostname": host, "ssl_shutdown_timeout": _SHUTDOWN_S}
 
 
 def _reason(problem: OSError) -> str:

@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from moldau.peer.connection import Connection
-from moldau.peer.errors import ConnectionLost, PeerError, Refused, UnknownTopic, Unreachable
+from moldau.peer.errors import (
+    ConnectionLost,
+    NotAuthenticated,
+    PeerError,
+    Refused,
+    UnknownTopic,
+    Unreachable,
+)
 from moldau.peer.retries import PeerSettings, attempts
 from moldau.peer.view import ClusterView, Node
+from moldau.security.client_config import client_security
 from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -18,7 +26,9 @@ T = TypeVar("T")
 
 EARLIEST = -2
 LATEST = -1
-_GROUP = 0
+# The kinds of coordinators.
+GROUP = 0
+TRANSACTION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +51,7 @@ class Cluster:
     def __init__(
         self, bootstrap: Sequence[tuple[str, int]], settings: PeerSettings | None = None
     ) -> None:
-        self.settings = settings or PeerSettings()
+        self.settings = settings or PeerSettings(security=client_security())
         self._bootstrap = list(bootstrap)
         self._nodes: dict[int, Node] = {}
         self._open: dict[tuple[str, int], Connection] = {}
@@ -58,21 +68,26 @@ class Cluster:
             connection.close()
         self._open.clear()
 
-    def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+    def metadata(
+        self, topics: Iterable[str] | None = None, *, creates: bool = False
+    ) -> ClusterView:
         """Return the cluster with these topics, or with all; a topic's own error is left to the
-        caller."""
+        caller.
+
+        With `creates`, brokers that create topics on demand do so.
+        """
         names = None if topics is None else [{"name": name} for name in topics]
-        values = {"topics": names, "allow_auto_topic_creation": False}
+        values = {"topics": names, "allow_auto_topic_creation": creates}
 
         def ask() -> ClusterView:
-            view = ClusterView.of(self._any().ask(Api.METADATA, values))
+            view = ClusterView.of(self.some_broker().ask(Api.METADATA, values))
             self._nodes = view.nodes
             for topic in view.topics.values():
                 if topic.error == Error.LEADER_NOT_AVAILABLE:
                     raise Refused(topic.error, f"topic {topic.name!r}")
             return view
 
-        return self._insist(ask)
+        return self.insist(ask)
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
@@ -94,12 +109,12 @@ class Cluster:
                 raise refused
             return found
 
-        return self._insist(ask) if wanted else found
+        return self.insist(ask) if wanted else found
 
     def leader_of(self, topic: str, partition: int) -> tuple[Node, int, ClusterView]:
         """Return the leader's address and epoch as of now, asked once; Refused when
         there is none."""
-        view = ClusterView.of(self._any().ask(Api.METADATA, _one_topic(topic)))
+        view = ClusterView.of(self.some_broker().ask(Api.METADATA, _one_topic(topic)))
         self._nodes = view.nodes
         described = view.topics[topic]
         described.check()
@@ -127,7 +142,7 @@ class Cluster:
 
         def ask() -> None:
             # v10 wants topic ids; what it adds is of no use here.
-            response = self.to(self._coordinator(group)).ask(Api.OFFSET_COMMIT, values, at_most=9)
+            response = self.to(self.coordinator(group)).ask(Api.OFFSET_COMMIT, values, at_most=9)
             for topic in response.topics:
                 for partition in topic.partitions:
                     _check(
@@ -136,7 +151,16 @@ class Cluster:
                     )
 
         if offsets:
-            self._insist(ask, within_s)
+            self.insist(ask, within_s)
+
+    def coordinator(self, key: str, kind: int = GROUP) -> Node:
+        """Return the coordinator of a group or a transactional id, asked once; Refused if there is
+        none."""
+        values = {"key": key, "key_type": kind, "coordinator_keys": [key]}
+        response = self.some_broker().ask(Api.FIND_COORDINATOR, values)
+        found = response.coordinators[0] if hasattr(response, "coordinators") else response
+        _check(found.error_code, f"coordinator of {key!r}")
+        return Node(int(found.node_id), str(found.host), int(found.port))
 
     def to(self, node: Node) -> Connection:
         """Return the connection to a broker, opened if necessary; ConnectionLost if that fails."""
@@ -153,13 +177,14 @@ class Cluster:
                 self.settings.client_id,
                 timeout_s=self.settings.request_timeout_s,
                 connect_timeout_s=self.settings.connect_timeout_s,
+                security=self.settings.security,
             )
             self._open[host, port] = connection
             self._was_reached = True
         return connection
 
-    def _any(self) -> Connection:
-        """Some broker: one that is connected, else the first that answers."""
+    def some_broker(self) -> Connection:
+        """Return a connection to some broker: one that is open, else the first that answers."""
         for connection in self._open.values():
             if connection.is_open and not connection.unanswered:
                 return connection
@@ -168,16 +193,11 @@ class Cluster:
         for host, port in dict.fromkeys([*known, *self._bootstrap]):
             try:
                 return self._connect(host, port)
+            except NotAuthenticated:
+                raise
             except ConnectionLost as lost:
                 tried[lost.address] = lost.reason
         raise Unreachable(tried, 0)
-
-    def _coordinator(self, group: str) -> Node:
-        values = {"key": group, "key_type": _GROUP, "coordinator_keys": [group]}
-        response = self._any().ask(Api.FIND_COORDINATOR, values)
-        found = response.coordinators[0] if hasattr(response, "coordinators") else response
-        _check(found.error_code, f"coordinator of {group!r}")
-        return Node(int(found.node_id), str(found.host), int(found.port))
 
     def _by_leader(self, wanted: Iterable[TopicPartition]) -> dict[Node, list[TopicPartition]]:
         view = self.metadata(dict.fromkeys(topic for topic, _ in wanted))
@@ -225,12 +245,15 @@ class Cluster:
                 found[key] = ListedOffset(int(partition.offset), int(partition.timestamp), epoch)
         return refused
 
-    def _insist(self, ask: Callable[[], T], within_s: float | None = None) -> T:
+    def insist(self, ask: Callable[[], T], within_s: float | None = None) -> T:
+        """Return what `ask` does, however often it has to be called because of passing errors."""
         tries = attempts(self.settings, within_s)
         tried: dict[str, str] = {}
         while True:
             try:
                 return ask()
+            except NotAuthenticated:
+                raise
             except Unreachable as problem:
                 tried |= problem.tried
                 last: PeerError = problem

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
+from moldau.peer.authenticating import authentication
 from moldau.peer.dialogue import Asked, Dialogue
-from moldau.peer.errors import ConnectionLost, MalformedAnswer, Refused
+from moldau.peer.errors import ConnectionLost, MalformedAnswer, NotAuthenticated, Refused
 from moldau.peer.fetch_stream import FetchStream
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.fetch.request import FetchRequest
 from moldau.wire.messages import Values
 from moldau.wire.primitives import INT32, TopicKey
+
+if TYPE_CHECKING:
+    from moldau.security.client import ClientSecurity
 
 # A peer that claims a huge answer costs us memory only as fast as it sends.
 FIRST_BUFFER = 1 << 20
@@ -44,9 +50,14 @@ class Connection:
         *,
         timeout_s: float = 30.0,
         connect_timeout_s: float = 10.0,
+        security: ClientSecurity | None = None,
     ) -> None:
         self.address = f"{host}:{port}"
         self.unanswered = 0
+        self._security = security
+        self._is_greeted = False
+        # When to authenticate again.
+        self._renew_at = math.inf
         self._dialogue = Dialogue(self.address, client_id)
         try:
             self._socket = socket.create_connection((host, port), connect_timeout_s)
@@ -56,7 +67,10 @@ class Connection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.settimeout(timeout_s)
             _widen(self._socket)
+            if security is not None:
+                self._encrypt(security, host)
             self._greet()
+            self._authenticate()
         except BaseException:
             self.close()
             raise
@@ -73,6 +87,34 @@ class Connection:
             asked, frame = self._dialogue.greeting()
             self._send(frame)
             greeted = self._understood(self._dialogue.greeted, asked)
+        self._is_greeted = True
+
+    def _encrypt(self, security: ClientSecurity, host: str) -> None:
+        from moldau.security.key_material import TlsError
+
+        try:
+            context = security.context()
+            if context is not None:
+                self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        except TlsError as problem:
+            raise NotAuthenticated(self.address, str(problem)) from None
+        except OSError as problem:
+            raise tls_failure(self.address, problem) from None
+
+    def _authenticate(self) -> None:
+        """Prove who we are, if the broker wants to know."""
+        security, self._renew_at = self._security, math.inf
+        if security is None or not security.has_sasl:
+            return
+        steps = authentication(self.address, security)
+        answer = None
+        try:
+            while True:
+                api, values = steps.send(answer)
+                answer = self.ask(api, values)
+        except StopIteration as done:
+            if done.value:
+                self._renew_at = time.monotonic() + done.value
 
     @property
     def is_open(self) -> bool:
@@ -84,10 +126,22 @@ class Connection:
     def version_of(self, api: Api) -> int:
         return self._dialogue.version_of(api)
 
+    def level_of(self, feature: str) -> int:
+        """Return the level that the cluster has finalized for a feature, 0 for none (KIP-584)."""
+        return self._dialogue.levels.get(feature, 0)
+
     def ask(self, api: Api, values: Values, at_most: int | None = None) -> Any:
         """Send one request and return its response, as kio's object."""
+        return self.receive(self.send(api, values, at_most))
+
+    def send(self, api: Api, values: Values, at_most: int | None = None) -> Asked:
+        """Send one request, and do something else while the broker answers."""
         asked, frame = self._dialogue.ask(api, values, at_most)
         self._send(frame)
+        return asked
+
+    def receive(self, asked: Asked) -> Any:
+        """Return the response, as kio's object. Responses come in the order of the requests."""
         return self._understood(self._dialogue.answer, asked)
 
     def fetch_key(self, topic: str, topic_id: UUID | None) -> TopicKey:
@@ -138,12 +192,19 @@ class Connection:
             raise
 
     def _send(self, frame: bytes) -> None:
+        if not self.unanswered and time.monotonic() >= self._renew_at:
+            self._authenticate()
         try:
             self._socket.sendall(frame)
-        except OSError as reason:
-            self.close()
-            raise ConnectionLost(self.address, _reason(reason)) from None
+        except OSError as problem:
+            raise self._lost(problem) from None
         self.unanswered += 1
+
+    def _lost(self, problem: OSError) -> ConnectionLost:
+        self.close()
+        if not self._is_greeted and is_refusal(problem):
+            return tls_failure(self.address, problem)
+        return ConnectionLost(self.address, _reason(problem))
 
     def _receive(self) -> memoryview:
         size = self._begin()
@@ -184,9 +245,8 @@ class Connection:
                 if got == 0:
                     raise ConnectionLost(self.address, "the broker closed the connection")
                 filled += got
-        except OSError as reason:
-            self.close()
-            raise ConnectionLost(self.address, _reason(reason)) from None
+        except OSError as problem:
+            raise self._lost(problem) from None
         except ConnectionLost:
             self.close()
             raise
@@ -202,6 +262,26 @@ def _widen(connected: socket.socket) -> None:
     with suppress(OSError):
         for size in (_WINDOW, 1):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+
+def is_refusal(problem: BaseException | None) -> bool:
+    """Return whether TLS ended a connection by which nothing has come yet.
+
+    In TLS 1.3 a broker looks at our certificate when our part of the handshake is done.
+    """
+    # Without TLS, ssl need not be loaded.
+    return type(problem).__module__ == "ssl"
+
+
+def tls_failure(address: str, problem: OSError) -> ConnectionLost:
+    """Return the error for a TLS handshake that failed."""
+    import ssl
+
+    from moldau.security.tls import problem_in_words
+
+    reason = f"the TLS handshake failed: {problem_in_words(problem)}"
+    is_final = isinstance(problem, ssl.SSLError) and not isinstance(problem, ssl.SSLEOFError)
+    return (NotAuthenticated if is_final else ConnectionLost)(address, reason)
 
 
 def _reason(problem: OSError) -> str:

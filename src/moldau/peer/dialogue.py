@@ -47,6 +47,8 @@ class Dialogue:
         self._next_id = 0
         self._greeting_version = GREETING_VERSION
         self._versions: dict[int, tuple[int, int]] = {}
+        # The features that the cluster has finalized, as of the greeting.
+        self.levels: dict[str, int] = {}
 
     def greeting(self) -> tuple[Asked, bytes]:
         """Return the first request, which asks for the broker's versions."""
@@ -72,6 +74,10 @@ class Dialogue:
         self._versions = {
             int(entry.api_key): (int(entry.min_version), int(entry.max_version))
             for entry in response.api_keys
+        }
+        self.levels = {
+            str(feature.name): int(feature.max_version_level)
+            for feature in getattr(response, "finalized_features", ())
         }
         return True
 

@@ -61,6 +61,10 @@ class MalformedAnswer(ConnectionLost):
     """The peer sent bytes that are not the answer to our question; the connection is useless."""
 
 
+class NotAuthenticated(ConnectionLost):
+    """One side did not accept who the other says it is; to try again changes nothing."""
+
+
 class Unreachable(PeerError):
     """No broker answered in time; `tried` has the last reason for each address."""
 

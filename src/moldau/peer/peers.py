@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.peer.aio import AsyncConnection
 from moldau.peer.errors import ConnectionLost, PeerError
+
+if TYPE_CHECKING:
+    from moldau.security.client import ClientSecurity
 
 CONNECT_WITHIN_S = 5.0
 
@@ -102,12 +105,18 @@ class Lane:
         await self._back_off()
         peers, purpose = self._peers, self._purpose
         self._address = address = peers.locate(self.broker)
-        connect = AsyncConnection.connect if purpose.greets else AsyncConnection.open
+        # A broker that asks who we are does not wait for an answer for long.
+        says_something = purpose.greets or peers.security is not None
+        connect = AsyncConnection.connect if says_something else AsyncConnection.open
         try:
             if address is None:
                 raise ConnectionLost(f"broker {self.broker}", "it is not registered")
             connection = await connect(
-                address.host, address.port, f"{purpose.name}-{peers.me}", CONNECT_WITHIN_S
+                address.host,
+                address.port,
+                f"{purpose.name}-{peers.me}",
+                CONNECT_WITHIN_S,
+                peers.security,
             )
         except PeerError:
             self._failures += 1
@@ -149,6 +158,8 @@ class Peers:
     def __init__(self, me: int, locate: Callable[[int], PeerAddress | None]) -> None:
         self.me = me
         self.locate = locate
+        # How brokers prove to each other who they are.
+        self.security: ClientSecurity | None = None
         self._lanes: dict[tuple[int, Purpose, int], Lane] = {}
 
     def lane(
@@ -173,7 +184,7 @@ class Peers:
         if address is None:
             raise ConnectionLost(f"broker {broker}", "it is not registered")
         found = await AsyncConnection.open(
-            address.host, address.port, f"probe-{self.me}", CONNECT_WITHIN_S
+            address.host, address.port, f"probe-{self.me}", CONNECT_WITHIN_S, self.security
         )
         found.close()
 

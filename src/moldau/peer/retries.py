@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from moldau.security.client import ClientSecurity
+
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
     """The settings of a peer, with the names of Kafka's settings beside them."""
 
     client_id: str = "moldau"
+    security: ClientSecurity | None = None  # security.protocol, ssl.*, sasl.*
     connect_timeout_s: float = 10.0  # socket.connection.setup.timeout.ms
     request_timeout_s: float = 30.0  # request.timeout.ms
     retry_within_s: float = 60.0  # default.api.timeout.ms

@@ -268,13 +268,18 @@ def read_end_marker(buffer: Bytes, position: int = 0) -> EndMarker | None:
     """Return the end marker in a control batch; None for control records of another
     kind, or none."""
     for record in records_of(buffer, position):
-        if record.key is None or len(record.key) < _CONTROL_KEY.size:
-            raise InvalidRecord("a control record without a control key", position)
-        _, kind = _CONTROL_KEY.unpack_from(record.key)
-        if kind not in (ABORT_MARKER, COMMIT_MARKER):
-            return None
-        if record.value is None or len(record.value) < _MARKER_VALUE.size:
-            raise InvalidRecord("an end marker without a coordinator epoch", position)
-        _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
-        return EndMarker(kind == COMMIT_MARKER, coordinator_epoch)
+        return end_marker_of(record, position)
     return None
+
+
+def end_marker_of(record: Record, position: int = 0) -> EndMarker | None:
+    """Return the end marker in a control record; None for one of another kind."""
+    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+        raise InvalidRecord("a control record without a control key", position)
+    _, kind = _CONTROL_KEY.unpack_from(record.key)
+    if kind not in (ABORT_MARKER, COMMIT_MARKER):
+        return None
+    if record.value is None or len(record.value) < _MARKER_VALUE.size:
+        raise InvalidRecord("an end marker without a coordinator epoch", position)
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    return EndMarker(kind == COMMIT_MARKER, coordinator_epoch)

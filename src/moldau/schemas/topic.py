@@ -13,14 +13,13 @@ from moldau.client.connection import librdkafka_settings
 from moldau.client.errors import ClientError, words_of
 from moldau.client.producer.producer import Producer
 from moldau.schemas.errors import SchemaError
-from moldau.schemas.records import (
-    ConfigKey,
-    ConfigValue,
+from moldau.schemas.registry.records import (
+    Key,
     Record,
-    SchemaKey,
-    SchemaValue,
+    Value,
     decode,
-    encode,
+    encode_key,
+    encode_value,
 )
 
 TIMEOUT_S = 15.0
@@ -63,10 +62,10 @@ class SchemaTopic:
         self._consumer.assign([TopicPartition(name, 0, 0)])
         self._read_to = 0
 
-    def append(self, key: SchemaKey | ConfigKey, value: SchemaValue | ConfigValue | None) -> int:
+    def append(self, key: Key, value: Value | None) -> int:
         """Return the offset at which the record was written."""
-        payload = None if value is None else encode(value)
-        delivery = self._producer.send(self.name, payload, encode(key), 0)
+        payload = None if value is None else encode_value(value)
+        delivery = self._producer.send(self.name, payload, encode_key(key), 0)
         return delivery.result(TIMEOUT_S).offset
 
     def read(self, up_to: int | None = None) -> list[Record]:

@@ -11,16 +11,20 @@ it. Nothing here imports pyspark before it is needed, so the error for want of i
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from moldau.spark.errors import DataLoss, OptionError, ReadStalled, WriteFailed
 from moldau.spark.runtime.session import SparkFailed, SparkMissing, session
 
 if TYPE_CHECKING:
+    from moldau.spark.lag_listener import LagListener
     from moldau.spark.pipeline import Pipeline, PipelineError
+    from moldau.spark.sink.batches import to_topic
 
 __all__ = [
     "DataLoss",
+    "LagListener",
     "OptionError",
     "Pipeline",
     "PipelineError",
@@ -29,13 +33,19 @@ __all__ = [
     "SparkMissing",
     "WriteFailed",
     "session",
+    "to_topic",
 ]
+
+# Every worker of Spark imports this package, and has no use for these.
+_LATER = {
+    "LagListener": "moldau.spark.lag_listener",
+    "Pipeline": "moldau.spark.pipeline",
+    "PipelineError": "moldau.spark.pipeline",
+    "to_topic": "moldau.spark.sink.batches",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Every worker of Spark imports this package, and has no use for pipelines.
-    if name in ("Pipeline", "PipelineError"):
-        from moldau.spark import pipeline
-
-        return getattr(pipeline, name)
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,12 +6,14 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-from moldau.spark.errors import OptionError
+from moldau.spark.errors import OptionError, log
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 
 _DURATION = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
 _MILLISECONDS = {"us": 0.001, "ms": 1, "s": 1e3, "m": 6e4, "min": 6e4, "h": 3.6e6, "d": 8.64e7}
+
+_warned: set[str] = set()
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -21,15 +23,28 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 
+def warn_once(message: str) -> None:
+    """Log a warning, unless this process has done so: options are read many times."""
+    if message not in _warned:
+        _warned.add(message)
+        log.warning("%s", message)
+
+
 class Options:
-    """The options of one query, of which only `known` ones may be given.
+    """The options of one query. Unless `strict`, unknown ones are passed over with a warning, as
+    Spark's own source does, which says nothing.
 
     `refused` has reasons for names that Spark's Kafka source knows and this one does not take; a
     name there that ends with a dot stands for all that begin with it.
     """
 
     def __init__(
-        self, given: Mapping[str, str], known: Iterable[str], refused: Mapping[str, str]
+        self,
+        given: Mapping[str, str],
+        known: Iterable[str],
+        refused: Mapping[str, str],
+        *,
+        strict: bool = True,
     ) -> None:
         self._values = {name.lower(): value for name, value in given.items()}
         names = {name.lower(): name for name in known}
@@ -42,7 +57,10 @@ class Options:
                 for start, (_, reason) in reasons.items():
                     if start.endswith(".") and name.startswith(start):
                         raise OptionError(f"the option {name!r} is not supported: {reason}")
-                raise OptionError(f"there is no option {name!r}{nearest(name, names.values())}")
+                hint = nearest(name, names.values())
+                if strict:
+                    raise OptionError(f"there is no option {name!r}{hint}")
+                warn_once(f"there is no option {name!r}, so it has no effect{hint}")
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     import moldau.broker.server as server
-    from moldau.broker.settings import BrokerSettings
+    from moldau.broker.settings.broker import BrokerSettings
+    from moldau.local.secure import SecureFolder
 
 START_WITHIN_S = 30.0
 STOP_WITHIN_S = 30.0
@@ -28,6 +29,10 @@ class Broker:
     its data in a temporary folder, which goes when the `with` block ends; a `data_dir` of your own
     stays. `stop` and `start` in between are a restart: same data, same port.
 
+    With `secure` it is locked: SCRAM over TLS, and access control. `client_settings` is what a
+    client needs, as the user `admin`, under Java's names; `librdkafka_settings` the same for
+    confluent-kafka.
+
     Methods may be called from any thread but the broker's own. Nothing outside its thread is
     changed: no signal handlers, no garbage collector settings, no logging set-up.
     """
@@ -37,6 +42,7 @@ class Broker:
         settings: Mapping[str, SettingValue] | None = None,
         *,
         data_dir: Path | str | None = None,
+        secure: bool = False,
         **more: SettingValue,
     ) -> None:
         self._given = {key: as_text(value) for key, value in (settings or {}).items()}
@@ -46,9 +52,15 @@ class Broker:
             self._temporary = tempfile.TemporaryDirectory(prefix="moldau-")
             data_dir = self._temporary.name
         self.data_dir = Path(data_dir)
+        self._secure: SecureFolder | None = None
+        if secure:
+            from moldau.local.secure import SecureFolder
+
+            self._secure = SecureFolder(self.data_dir / "secure")
         self._address: tuple[str, int] | None = None
         # The addresses of all listeners, which a restart takes again.
         self._listeners = ""
+        self._http = self._http_url = ""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: server.Broker | None = None
@@ -82,6 +94,27 @@ class Broker:
     def bootstrap(self) -> str:
         """The address for a client's `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def http_url(self) -> str:
+        """Where it serves HTTP, if it was given `http_listen`."""
+        if not self._http:
+            raise RuntimeError("this broker serves no HTTP; give it http_listen='127.0.0.1:0'")
+        return self._http_url
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """What a client needs, under Java's names: its address and, if it is secure, who it is."""
+        if self._secure is None:
+            return {"bootstrap.servers": self.bootstrap}
+        return self._secure.client_settings(self.bootstrap)
+
+    @property
+    def librdkafka_settings(self) -> dict[str, str]:
+        """The same under the names that confluent-kafka takes."""
+        from moldau.security.librdkafka import for_librdkafka
+
+        return for_librdkafka(self.client_settings)
 
     @property
     def _bound(self) -> tuple[str, int]:
@@ -138,11 +171,19 @@ class Broker:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(START_WITHIN_S)
 
     def _settings(self) -> BrokerSettings:
-        from moldau.broker.settings import BrokerSettings
+        from moldau.broker.settings.broker import BrokerSettings
 
         texts = {"listeners": "127.0.0.1:0", **self._given, "log.dirs": str(self.data_dir)}
+        if self._secure is not None:
+            texts = (
+                self._secure.broker_settings(0, "127.0.0.1:0", http="http.listen" in self._given)
+                | self._given
+                | {"log.dirs": str(self.data_dir)}
+            )
         if self._listeners:
             texts["listeners"] = self._listeners
+        if self._http:
+            texts["http.listen"] = self._http
         return BrokerSettings.parse(texts)
 
     def _run(self, settings: BrokerSettings, ready: threading.Event) -> None:
@@ -158,13 +199,16 @@ class Broker:
             ready.set()
 
     async def _serve(self, settings: BrokerSettings, ready: threading.Event) -> None:
-        from moldau.broker.net.listener import in_words
         from moldau.broker.server import Broker as Server
+        from moldau.http.companion import companion_of
 
-        server = Server(settings)
+        server = Server(settings, companion=companion_of(settings))
         await server.start()
         self._address = (server.host, server.port)
-        self._listeners = in_words(server.listeners)
+        if server.companion is not None:
+            self._http = server.companion.address
+            self._http_url = server.companion.url
+        self._listeners = ",".join(f"{each.name}://{each.address}" for each in server.listeners)
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._server = server

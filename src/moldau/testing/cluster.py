@@ -191,7 +191,14 @@ class Cluster:
         """Remove everything that a broker that is not running has on disk."""
         if self._members[broker].process is not None:
             raise RuntimeError(f"broker {broker} is running; stop or kill it first")
-        shutil.rmtree(self._members[broker].data_dir)
+        folder = self._members[broker].data_dir
+
+        def is_gone() -> bool:
+            # The worker of a killed broker may write a moment longer, until it notices.
+            shutil.rmtree(folder, ignore_errors=True)
+            return not folder.exists()
+
+        until(is_gone, f"{folder} is gone")
 
     def add(self) -> int:
         """Start one more broker; its number."""
@@ -215,9 +222,8 @@ class Cluster:
             self._refuse(broker)
 
     def slow(self, broker: int, delay_s: float) -> None:
-        """Make a broker's links slow: all it sends and is sent arrives so much later; 0 ends it.
-
-        It needs `can_be_cut`."""
+        """Make all that a broker sends and is sent arrive so much later; 0 ends it. It needs
+        `can_be_cut`."""
         self._cables.slow(broker, delay_s)
 
     def break_connections(self, broker: int) -> None:

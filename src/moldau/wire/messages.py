@@ -19,12 +19,14 @@ from struct import Struct
 from typing import Any
 from uuid import UUID
 
+from moldau.wire import offset_commit
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.bounds import check_bounds, prepare_check
 from moldau.wire.primitives import MOST_ELEMENTS, MalformedRequest, count, string, uvarint
 from moldau.wire.schemas import (
     FIXED_TYPES,
     element_type,
+    importing,
     is_array,
     is_optional,
     request_schema,
@@ -58,6 +60,8 @@ def load(api: int, version: int) -> None:
 
 def decode_request(api: int, version: int, body: memoryview) -> Any:
     """kio's object for a request; MalformedRequest where the bytes are not one."""
+    if api == Api.OFFSET_COMMIT and version >= offset_commit.FIRST:
+        return offset_commit.read_offset_commit(version, body)
     return _read(request_schema(api, version), body, MOST_ELEMENTS)
 
 
@@ -73,6 +77,8 @@ def encode_request(api: int, version: int, values: Values) -> bytes:
 
 def encode_response(api: int, version: int, values: Values) -> bytes:
     """Return the bytes of a response's body, of the fields that this version has."""
+    if api == Api.OFFSET_COMMIT and version >= offset_commit.FIRST:
+        return offset_commit.write_offset_commit(version, values)
     return _write(_writer(api, version, response_schema), values)
 
 
@@ -100,8 +106,9 @@ def _write(writer: Writer, values: Values) -> bytes:
 @cache
 def _reader(schema: type) -> tuple[Any, tuple[type[Exception], ...]]:
     """kio's reader, and what it raises for bytes that are not such a message."""
-    from kio.serial import entity_reader
-    from kio.serial.errors import SerialError
+    with importing:
+        from kio.serial import entity_reader
+        from kio.serial.errors import SerialError
 
     errors = (SerialError, ValueError, LookupError, OverflowError, TypeError)
     return entity_reader(schema), errors

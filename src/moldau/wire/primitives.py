@@ -6,6 +6,7 @@ from functools import lru_cache
 from struct import Struct
 from uuid import UUID
 
+INT8 = Struct(">b")
 INT16 = Struct(">h")
 INT32 = Struct(">i")
 INT64 = Struct(">q")

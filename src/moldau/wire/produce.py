@@ -6,6 +6,7 @@ that the log can patch and write them without a copy.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache, lru_cache
 from struct import Struct, error
 from typing import NamedTuple
@@ -44,6 +45,12 @@ class ProduceRequest(NamedTuple):
     acks: int
     timeout_ms: int
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]]
+
+    def without(self, denied: Collection[TopicKey]) -> ProduceRequest:
+        """Return the request but for some topics."""
+        if not denied:
+            return self
+        return self._replace(topics=[each for each in self.topics if each[0] not in denied])
 
 
 class PartitionResult:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from functools import cache
+from threading import RLock
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
+
+from moldau.wire.apis import Api
 
 # Types of fixed size, by the names that kio gives them, as `struct` writes them.
 FIXED_TYPES = {
@@ -25,17 +29,36 @@ FIXED_TYPES = {
     "datetime_i64": "q",
 }
 
+# Held while modules of kio are imported. A thread that imports a package, which imports a module of
+# its own, and one that imports that module, which needs its package first, wait for each other;
+# Python notices and lets one of them fail.
+importing = RLock()
+
 
 @cache
 def request_schema(api: int, version: int) -> type:
     """kio's class for a request."""
-    return _index().load_request_schema(api, version)  # type: ignore[no-any-return]
+    with importing:
+        return _index().load_request_schema(api, version)  # type: ignore[no-any-return]
 
 
 @cache
 def response_schema(api: int, version: int) -> type:
     """kio's class for a response."""
-    return _index().load_response_schema(api, version)  # type: ignore[no-any-return]
+    with importing:
+        schema: type = _index().load_response_schema(api, version)
+    if api == Api.DESCRIBE_TRANSACTIONS:
+        _allow_none(schema, "transaction_states", "transaction_start_time")
+    return schema
+
+
+def _allow_none(schema: type, array: str, name: str) -> None:
+    """Let a time be missing, which Kafka writes as -1, and which kio expects to be there."""
+    structs = {field.name: element_type(field.type) for field in fields(schema)}
+    field = next(field for field in fields(structs[array]) if field.name == name)
+    kind: Any = field.type
+    if not is_optional(kind):
+        field.type = kind | None
 
 
 @cache

@@ -17,10 +17,12 @@ from moldau.broker.net.responses import Response
 from moldau.broker.security.authorizer import Operation, Resource
 from moldau.broker.security.principal import ANONYMOUS, Principal
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.errors import Error
 from tests.broker.asking import Asker
-from tests.broker.wire_client import Client, fresh_name, inside, make_batch, until
+from tests.broker.principals import every
+from tests.broker.wire_client import Client, fresh_name, inside, make_batch
 
 DECLARED = registry.load()
 _WRITE, _READ = Operation.WRITE, Operation.READ
@@ -59,16 +61,20 @@ def fetch(name: str, topic_id: Any, offset: int = 0, wait_ms: int = 0) -> dict[s
 # Declarations
 
 
-@pytest.mark.parametrize("api", DECLARED, ids=lambda api: Api(api).name)
-def test_an_api_declares_the_versions_that_can_be_read_and_written(api: int) -> None:
-    declared, known = DECLARED[api], VERSIONS[Api(api)]
-    assert (declared.first, declared.last) == (known.first, known.last)
-    assert declared.api == api
+def test_an_api_declares_the_versions_that_can_be_read_and_written() -> None:
+    for api, declared in DECLARED.items():
+        known = VERSIONS[Api(api)]
+        expected = (api, known.first, known.last)
+        assert (declared.api, declared.first, declared.last) == expected
 
 
-@pytest.mark.parametrize("api", DECLARED.keys() - {Api.API_VERSIONS}, ids=lambda api: Api(api).name)
-def test_an_api_declares_the_rights_that_it_takes(api: int) -> None:
-    assert DECLARED[api].rights
+# Whoever asks for these has not said yet who it is.
+BEFORE = {Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
+
+
+def test_an_api_declares_the_rights_that_it_takes() -> None:
+    without = {Api(api) for api, declared in DECLARED.items() if not declared.rights}
+    assert without <= BEFORE
 
 
 # Rights
@@ -77,16 +83,32 @@ def test_an_api_declares_the_rights_that_it_takes(api: int) -> None:
 class Allowing:
     """Allows all but some operations, and remembers what it was asked."""
 
+    rules = None
+    may_remember = False
+
     def __init__(self, *denied: Operation) -> None:
         self.denied = denied
         self.asked: set[tuple[Operation, Resource, str]] = set()
 
     def allows(
-        self, principal: Principal, host: str, operation: Operation, resource: Resource, name: str
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: Resource,
+        name: str,
+        api: int = -1,
+        *,
+        quietly: bool = False,
     ) -> bool:
         assert (principal, host) == (ANONYMOUS, "127.0.0.1")
         self.asked.add((operation, resource, name))
         return operation not in self.denied
+
+    def allows_any(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource, api: int
+    ) -> bool:
+        return self.allows(principal, host, operation, resource, "", api)
 
 
 def guard(broker: Broker, *denied: Operation) -> Allowing:
@@ -128,8 +150,9 @@ def test_every_request_asks_for_the_rights_that_its_api_declares(broker: Broker)
 
 EXAMPLES: dict[Api, dict[str, Any]] = {
     Api.HEARTBEAT: {"group_id": "g", "member_id": "m"},
-    Api.METADATA: {"topics": [{"name": "none-such"}], "allow_auto_topic_creation": False},
+    Api.METADATA: {"topics": [{"name": "no name"}], "allow_auto_topic_creation": False},
     Api.DESCRIBE_GROUPS: {"groups": ["g"]},
+    Api.DESCRIBE_ACLS: every(),
     Api.DESCRIBE_CONFIGS: {
         "resources": [
             {"resource_type": 2, "resource_name": "none-such", "configuration_keys": None},
@@ -151,25 +174,30 @@ EXAMPLES: dict[Api, dict[str, Any]] = {
 }
 EXPECTED = {
     Api.HEARTBEAT: {(_READ, Resource.GROUP)},
-    Api.METADATA: {(Operation.CREATE, Resource.CLUSTER), (Operation.DESCRIBE, Resource.TOPIC)},
+    Api.METADATA: {(Operation.DESCRIBE, Resource.TOPIC)},
     Api.DESCRIBE_GROUPS: {(Operation.DESCRIBE, Resource.GROUP)},
     Api.DESCRIBE_CONFIGS: {
         (Operation.DESCRIBE_CONFIGS, Resource.TOPIC),
         (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
     },
     Api.FIND_COORDINATOR: {(Operation.DESCRIBE, Resource.GROUP)},
-    Api.DESCRIBE_CLUSTER: {(Operation.DESCRIBE, Resource.CLUSTER)},
+    Api.DESCRIBE_CLUSTER: set(),
     Api.ALTER_PARTITION_REASSIGNMENTS: {(Operation.ALTER, Resource.CLUSTER)},
 }
 
 
-def test_who_lacks_a_right_loses_the_connection_and_nothing_is_done(broker: Broker) -> None:
+def test_who_lacks_a_right_is_told_so_and_nothing_is_done(broker: Broker) -> None:
     name, topic_id = create(broker)
     guard(broker, _WRITE)
     with Client(broker) as client, Client(broker) as other:
-        client.send(Api.PRODUCE, 13, **produce(name, topic_id))
-        until(client.is_closed)
+        for version in (7, 13):
+            answer = client.ask(Api.PRODUCE, version, **produce(name, topic_id))
+            code = answer.responses[0].partition_responses[0].error_code
+            assert code == Error.TOPIC_AUTHORIZATION_FAILED
         assert other.ask(Api.FETCH, 13, **fetch(name, topic_id)).error_code == 0
+        # With acks=0 there is no answer: an error is told by closing.
+        client.send(Api.PRODUCE, 13, **produce(name, topic_id, acks=0))
+        until(client.is_closed)
     assert inside(broker, lambda server: server.partitions[name, 0].log.log_end) == 0
 
 
@@ -186,7 +214,7 @@ class Counted:
 
     def _count(self, response: Response, parts: list[Any]) -> None:
         request = response.request
-        if not 0 <= time.monotonic() - request.received_at < 20:
+        if not 0 <= time.monotonic() - request.received_at < 200:
             self.problems.append(f"received at {request.received_at}")
         if request.context.client_host != "127.0.0.1" or request.client_id != "wire-client":
             self.problems.append(f"{request}")
@@ -258,11 +286,11 @@ def test_a_throttle_time_is_in_every_answer_that_has_one(broker: Broker, version
             assert answer.throttle_time.total_seconds() == seven
 
 
-@pytest.mark.parametrize("api", DECLARED, ids=lambda api: Api(api).name)
-def test_every_api_can_be_throttled_in_every_version(api: int) -> None:
+def test_every_api_can_be_throttled_in_every_version() -> None:
     nobody: Any = None
-    for version in range(DECLARED[api].first, DECLARED[api].last + 1):
-        request = Request(api, version, 1, "", Context("PLAINTEXT", "", 0, "", 0))
-        plain = DecodedResponse(nobody, request, {}).encode(0)
-        throttled = DecodedResponse(nobody, request, {}).encode(7)
-        assert len(plain[0]) == len(throttled[0])
+    for api, declared in DECLARED.items():
+        for version in range(declared.first, declared.last + 1):
+            request = Request(api, version, 1, "", Context("PLAINTEXT", "", 0, "", 0))
+            plain = DecodedResponse(nobody, request, {}).encode(0)
+            throttled = DecodedResponse(nobody, request, {}).encode(7)
+            assert len(plain[0]) == len(throttled[0]), (Api(api), version)

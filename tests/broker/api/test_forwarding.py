@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,11 +11,12 @@ import pytest
 from moldau.broker.api import forwarding
 from moldau.cluster.state.changes import AnyChange, ControllerElected
 from moldau.testing import Broker, Ensemble
+from moldau.testing.waiting import until
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.errors import Error
 from tests.broker.asking import Asker, fresh_name, versions
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 TOPIC, BROKER = 2, 4
 
 
@@ -32,15 +32,6 @@ def brokers(ensemble: Ensemble) -> Iterator[list[Broker]]:
     finally:
         for broker in made:
             broker.stop()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.02)
-    raise TimeoutError(what)
 
 
 def view(broker: Broker) -> Any:

@@ -20,8 +20,8 @@ from moldau.broker.server import Broker as Server
 from moldau.cluster.state.internal_topics import TRANSACTION_STATE
 from moldau.cluster.state.topics import PartitionState
 from moldau.testing import Broker
+from moldau.testing.waiting import until_async
 from moldau.wire.errors import Error
-from tests.broker.replication.brokers import until
 
 T = TypeVar("T")
 
@@ -38,6 +38,9 @@ class Words:
         if len(value) == 1:
             raise InvalidRecord(f"{value!r} is no word")
         self.words[key.decode()] = value.decode()
+
+    def read_back_open(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        self.words.setdefault(f"{producer_id} {key.decode()}", (value or b"").decode())
 
     def begin(self) -> None:
         self.has_begun = True
@@ -91,7 +94,7 @@ class Coordinator:
         return found
 
     async def loaded(self) -> Words:
-        await until(lambda: not self.shards.is_loading, "it is read back")
+        await until_async(lambda: not self.shards.is_loading, "it is read back")
         return self.find()
 
 
@@ -122,6 +125,7 @@ def test_the_topic_is_made_as_the_registry_and_the_settings_say(tell: Tell) -> N
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(1 << 20),
+            "unclean.leader.election.enable": "false",
         }
         assert coordinator.shards.leader_of("any") == 0
         assert coordinator.find().words == {}
@@ -143,6 +147,36 @@ def test_a_shard_goes_on_from_what_it_wrote_and_a_bad_record_costs_only_itself(t
         assert second is not first
         assert second.has_begun
         assert second.words == {"a": "new", "c": "sea"}
+
+    tell(story)
+
+
+def test_nobody_acts_on_what_the_in_sync_replicas_may_not_have(tell: Tell) -> None:
+    async def story(coordinator: Coordinator) -> None:
+        coordinator.give(0, isr=(0, 7))
+        first = await coordinator.loaded()
+        outcomes = first.write((b"a", b"decided"))
+        assert outcomes == []
+        coordinator.give(0, isr=(0, 7))
+        assert outcomes == [Error.NOT_COORDINATOR]
+        await until_async(
+            lambda: bool(coordinator.shards._shards[0].state.words), "it is read back"
+        )
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert coordinator.shards.find("any") is Error.COORDINATOR_LOAD_IN_PROGRESS
+        # Whoever leads after it in the next epoch may lack it; here the same does, and has it.
+        coordinator.give(0, isr=(0, 7))
+        await until_async(
+            lambda: bool(coordinator.shards._shards[0].state.words), "it is read back"
+        )
+        waiting = coordinator.shards._shards[0].state
+        assert not waiting.has_begun
+        coordinator.give(0, isr=(0,), is_new_epoch=False)
+        second = await coordinator.loaded()
+        assert second is waiting
+        assert second.has_begun
+        assert second.words == {"a": "decided"}
 
     tell(story)
 
@@ -169,14 +203,14 @@ def test_who_reads_back_for_an_older_epoch_comes_too_late(
         monkeypatch.setattr(shards_module, "load", slow_load)
         monkeypatch.setattr(coordinator.shards, "_new_state", new_state)
         coordinator.give(0)
-        await until(lambda: len(gates) == 1, "the older one reads")
+        await until_async(lambda: len(gates) == 1, "the older one reads")
         coordinator.give(0)
-        await until(lambda: len(gates) == 2, "the newer one reads")
+        await until_async(lambda: len(gates) == 2, "the newer one reads")
         older, newer = made
         assert older.has_ended
         # The older one is through first, and must not be taken for the newer one.
         gates[0].set()
-        await until(lambda: older.words, "the older one has read")
+        await until_async(lambda: older.words, "the older one has read")
         for _ in range(10):
             await asyncio.sleep(0)
         assert coordinator.shards.find("any") is Error.COORDINATOR_LOAD_IN_PROGRESS
@@ -236,9 +270,25 @@ def test_shards_end_with_their_topic(tell: Tell) -> None:
         coordinator.shards.topic_deleted("another")
         assert not shard.has_ended
         await coordinator.server.controller.delete_topics([TRANSACTION_STATE.name])
-        await until(lambda: shard.has_ended, "it has ended")
+        await until_async(lambda: shard.has_ended, "it has ended")
         assert coordinator.shards.find("any") is Error.NOT_COORDINATOR
         assert await coordinator.shards.ensure_topic() is None
         assert (await coordinator.loaded()).words == {}
+
+    tell(story)
+
+
+def test_records_that_do_not_all_fit_are_not_written_in_part(tell: Tell) -> None:
+    async def story(coordinator: Coordinator) -> None:
+        shard, log = coordinator.find(), coordinator.partition.log
+        assert shard.write((b"a", b"before")) == [Error.NONE]
+        limit = log.config.max_message_bytes
+        half, end = b"x" * (limit // 2), log.log_end
+        too_much = [(b"a", half), (b"b", half), (b"c", half + half)]
+        assert shard.write(*too_much) == [Error.UNKNOWN_SERVER_ERROR]
+        assert log.log_end == end
+        # What fits is divided into several batches.
+        assert shard.write((b"a", half), (b"b", half), (b"c", half)) == [Error.NONE]
+        assert log.log_end == end + 3
 
     tell(story)

@@ -12,7 +12,7 @@ import pytest
 
 from moldau.broker.membership.losses import Losses
 from moldau.broker.server import Broker
-from moldau.broker.settings import BrokerSettings
+from moldau.broker.settings.broker import BrokerSettings
 from moldau.cluster.decisions.elections import Held, Loss
 from moldau.cluster.state.topics import PartitionState, Topic
 from moldau.cluster.store import StoreError
@@ -162,5 +162,5 @@ def test_a_broker_that_cannot_enter_its_cluster_leaves_the_signs_for_its_next_st
         with pytest.raises(StoreError):
             await Broker(BrokerSettings.parse(settings)).start()
 
-    asyncio.run(asyncio.wait_for(start(), 30))
+    asyncio.run(asyncio.wait_for(start(), 60))
     assert found(folder) == Held(Loss.ALL, 0, 7)

@@ -9,13 +9,14 @@ import threading
 
 import pytest
 
-from moldau.broker.net import output
 from moldau.broker.net.connection import Connection
-from moldau.broker.net.page_cache import warm
+from moldau.broker.net.outputs import output
+from moldau.broker.net.outputs.page_cache import warm
 from moldau.log.files.open_files import Slice
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from moldau.wire.apis import Api
-from tests.broker.wire_client import Client, inside, make_batch, read_records, until
+from tests.broker.wire_client import Client, inside, make_batch, read_records
 
 VALUES = [bytes([place]) * 1_000_000 for place in range(16)]
 
@@ -79,7 +80,7 @@ def test_answers_keep_their_order_behind_records_that_a_thread_has_to_read(
 
     def wait_and_warm(piece: Slice) -> None:
         reading.set()
-        assert may_read.wait(20)
+        assert may_read.wait(60)
         warm(piece)
 
     monkeypatch.setattr(output, "is_warm", lambda *place: False)
@@ -87,7 +88,7 @@ def test_answers_keep_their_order_behind_records_that_a_thread_has_to_read(
     with Client(broker) as client, Client(broker) as other:
         ask_for_all(client)
         client.send(Api.METADATA, topics=[{"name": "deep"}])
-        assert reading.wait(20)
+        assert reading.wait(60)
         # Nobody else waits for the disk.
         assert other.ask(Api.API_VERSIONS, 0).error_code == 0
         may_read.set()
@@ -103,13 +104,13 @@ def test_a_client_that_goes_while_a_thread_reads_for_it_leaves_nothing_behind(
 
     def wait(piece: object) -> None:
         reading.set()
-        assert may_read.wait(20)
+        assert may_read.wait(60)
 
     monkeypatch.setattr(output, "is_warm", lambda *place: False)
     monkeypatch.setattr(output, "warm", wait)
     client = Client(broker)
     ask_for_all(client)
-    assert reading.wait(20)
+    assert reading.wait(60)
     client.reset()
     may_read.set()
     until(lambda: not connections(broker), "the connection to be gone")

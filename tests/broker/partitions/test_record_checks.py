@@ -14,10 +14,11 @@ from moldau.log.record_check import RECORDS_A_STEP, RecordCheck
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.produce import ProduceCodec, ProduceRequest
-from tests.broker.wire_client import Client, inside, make_batch, now_ms, produce_values, until
+from tests.broker.wire_client import Client, inside, make_batch, now_ms, produce_values
 
 COMPACTED = LogConfig.parse({"cleanup.policy": "compact"}, LogConfig())
 
@@ -154,7 +155,7 @@ def test_others_are_served_while_a_large_batch_is_looked_into(
 
     def wait(self: RecordCheck) -> bool:
         if self.is_long:
-            assert may_go_on.wait(20)
+            assert may_go_on.wait(60)
         return step(self)
 
     monkeypatch.setattr(RecordCheck, "step", wait)

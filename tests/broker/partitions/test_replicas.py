@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,9 +23,10 @@ from moldau.log.files.checkpoint import write_offsets
 from moldau.log.store import checkpoints
 from moldau.log.store.store import LogStore
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-from tests.broker.wire_client import Client, inside, make_batch, until
+from tests.broker.wire_client import Client, inside, make_batch
 
 MANY = 10 * LOGS_AT_ONCE
 
@@ -110,6 +112,12 @@ def test_a_topic_deleted_and_created_anew_at_once_is_the_new_one(moldau_broker: 
             assert client.produce("t", make_batch(b"x"), partition=index).base_offset == 0
 
 
+@pytest.mark.moldau(
+    {
+        "log.flush.offset.checkpoint.interval.ms": 3_600_000,
+        "replica.high.watermark.checkpoint.interval.ms": 3_600_000,
+    }
+)
 def test_a_name_that_the_checkpoint_knows_is_forgotten_by_a_thread(
     moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +126,9 @@ def test_a_name_that_the_checkpoint_knows_is_forgotten_by_a_thread(
     write = write_offsets
 
     def watch(path: str, offsets: dict[Any, int]) -> None:
-        written.append((threading.current_thread().name, os.path.basename(path)))
+        # Other brokers of this process write theirs whenever they like.
+        if Path(path).parent == moldau_broker.data_dir:
+            written.append((threading.current_thread().name, os.path.basename(path)))
         write(path, offsets)
 
     with Client(moldau_broker) as client:
@@ -153,12 +163,12 @@ def test_a_stop_while_partitions_are_being_opened_loses_none(moldau_broker: Brok
     with Client(moldau_broker) as client:
         client.send(
             Api.CREATE_TOPICS,
-            topics=[{"name": "t", "num_partitions": 40 * MANY, "replication_factor": 1}],
+            topics=[{"name": "t", "num_partitions": 10 * MANY, "replication_factor": 1}],
         )
         until(lambda: "t" in server.state.topics, "the topic")
         moldau_broker.stop()
     moldau_broker.start()
-    assert inside(moldau_broker, lambda server: len(server.partitions)) == 40 * MANY
+    assert inside(moldau_broker, lambda server: len(server.partitions)) == 10 * MANY
 
 
 @pytest.mark.moldau({"max.broker.partitions": 100})

@@ -11,7 +11,7 @@ import pytest
 from moldau.testing import Ensemble
 from tests.broker.replication.brokers import Brokers
 
-WITHIN_S = 60
+WITHIN_S = 200
 
 Story = Callable[[Brokers], Coroutine[Any, Any, None]]
 Tell = Callable[..., None]

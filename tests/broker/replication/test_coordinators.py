@@ -11,9 +11,10 @@ from moldau.broker.coordination import shards as shards_module
 from moldau.broker.coordination.loading import load
 from moldau.broker.server import Broker as Server
 from moldau.cluster.state.internal_topics import CONSUMER_OFFSETS
+from moldau.testing.waiting import until_async
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-from tests.broker.replication.brokers import Brokers, until
+from tests.broker.replication.brokers import Brokers
 from tests.broker.replication.conftest import Tell
 
 OFFSETS_TOPIC = CONSUMER_OFFSETS.name
@@ -83,11 +84,11 @@ def test_a_group_goes_on_at_the_new_leader_of_its_partition(
         assert await committed(cluster, 1) == (Error.COORDINATOR_LOAD_IN_PROGRESS, -1)
         assert await commit(cluster, 1, 7) == Error.COORDINATOR_LOAD_IN_PROGRESS
         may_load.set()
-        await until(lambda: is_loaded(cluster[1]), "the groups are read back")
+        await until_async(lambda: is_loaded(cluster[1]), "the groups are read back")
         assert await committed(cluster, 1) == (Error.NONE, 5)
         assert await commit(cluster, 1, 8) == Error.NONE
         await cluster.lead(OFFSETS_TOPIC, 0, (0, 1))
-        await until(lambda: is_loaded(cluster[0]), "and back again")
+        await until_async(lambda: is_loaded(cluster[0]), "and back again")
         assert await committed(cluster, 0) == (Error.NONE, 8)
 
     tell(story)
@@ -101,20 +102,42 @@ def test_a_commit_counts_when_all_in_sync_have_it_and_fails_with_its_leader(tell
         cluster.deafen(1)
         waiting = asyncio.ensure_future(commit(cluster, 0, 2))
         partition = cluster.partition(0, OFFSETS_TOPIC)
-        await until(lambda: partition.waiters, "the commit waits")
+        await until_async(lambda: partition.waiters, "the commit waits")
         assert await committed(cluster, 0) == (Error.NONE, 1)
         cluster.hear(1)
         assert await waiting == Error.NONE
         assert await committed(cluster, 0) == (Error.NONE, 2)
         cluster.deafen(1)
         waiting = asyncio.ensure_future(commit(cluster, 0, 3))
-        await until(lambda: partition.waiters, "the commit waits")
+        await until_async(lambda: partition.waiters, "the commit waits")
         await cluster.lead(OFFSETS_TOPIC, 1, (0, 1))
         assert await waiting == Error.NOT_COORDINATOR
-        await until(lambda: is_loaded(cluster[1]), "the groups are read back")
+        await until_async(lambda: is_loaded(cluster[1]), "the groups are read back")
         # What the old leader alone had is gone there too.
         assert await committed(cluster, 1) == (Error.NONE, 2)
         await cluster.until_same(OFFSETS_TOPIC, 0, 1)
+
+    tell(story)
+
+
+def test_a_group_is_not_served_from_what_other_replicas_may_lack(tell: Tell) -> None:
+    """Whoever leads next would know nothing of it: a member would own what is given to another."""
+
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.create(OFFSETS_TOPIC, cleanup_policy="compact")
+        assert await commit(cluster, 0, 1) == Error.NONE
+        cluster.deafen(1)
+        waiting = asyncio.ensure_future(commit(cluster, 0, 2))
+        partition = cluster.partition(0, OFFSETS_TOPIC)
+        await until_async(lambda: partition.waiters, "the commit waits")
+        await cluster.lead(OFFSETS_TOPIC, 0, (0, 1))
+        assert await waiting == Error.NOT_COORDINATOR
+        await until_async(lambda: partition.waiters, "the groups are read back")
+        assert await committed(cluster, 0) == (Error.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        cluster.hear(1)
+        await until_async(lambda: is_loaded(cluster[0]), "the other one has it too")
+        assert await committed(cluster, 0) == (Error.NONE, 2)
 
     tell(story)
 
@@ -126,7 +149,9 @@ def test_a_commit_that_takes_too_long_is_an_error_but_may_still_come_to_pass(tel
         cluster.deafen(1)
         assert await commit(cluster, 0, 4) == Error.COORDINATOR_NOT_AVAILABLE
         cluster.hear(1)
-        await until(lambda: not cluster.partition(0, OFFSETS_TOPIC).waiters, "it is committed")
+        await until_async(
+            lambda: not cluster.partition(0, OFFSETS_TOPIC).waiters, "it is committed"
+        )
         assert await committed(cluster, 0) == (Error.NONE, 4)
 
     tell(story, offsets_commit_timeout_ms="50")

@@ -11,8 +11,9 @@ import pytest
 
 from moldau.cluster.state.changes import TopicConfigured
 from moldau.log.errors import StorageError
-from moldau.log.flush import Flush
-from tests.broker.replication.brokers import Brokers, until
+from moldau.log.flushes.flush import Flush
+from moldau.testing.waiting import until_async
+from tests.broker.replication.brokers import Brokers
 from tests.broker.replication.conftest import Tell
 
 FLUSHES = {"flush.messages": "1"}
@@ -41,7 +42,7 @@ class HeldDisk:
                 self.failures -= 1
                 raise StorageError.of(flush._folder, OSError(errno.ENOSPC, "no space left"))
             self.waiting += 1
-            assert self._free.wait(30)
+            assert self._free.wait(60)
         self._run(flush)
 
 
@@ -80,7 +81,7 @@ def test_a_restarted_follower_is_counted_on_once_what_it_had_is_on_disk(
         await cluster.until_in_sync("t", (0,))
         await cluster.commit(TopicConfigured("t", FLUSHES))
         await cluster.start(1)
-        await until(lambda: disk.waiting, "the follower's fsync")
+        await until_async(lambda: disk.waiting, "the follower's fsync")
         # The follower copies other partitions meanwhile, by the same questions.
         await cluster.until_in_sync("plain", (0, 1))
         await cluster.write(0, "plain", "x", acks=-1)
@@ -103,8 +104,8 @@ def test_a_leader_that_steps_down_is_counted_on_once_what_it_had_is_on_disk(
         await cluster.write(0, "t", "a", acks=-1)
         disk.hold(cluster[0].settings.folder, "t")
         await cluster.write(0, "t", "b")
-        await until(lambda: cluster.ends("t", 1) == [2], "the follower has it")
-        await until(lambda: cluster.partition(1, "t").log.flushed == 2, "on disk")
+        await until_async(lambda: cluster.ends("t", 1) == [2], "the follower has it")
+        await until_async(lambda: cluster.partition(1, "t").log.flushed == 2, "on disk")
         assert cluster.partition(0, "t").log.flushed == 1
         await cluster.lead("t", 1, (0, 1))
         await cluster.write(1, "plain", "x", acks=-1)
@@ -112,7 +113,7 @@ def test_a_leader_that_steps_down_is_counted_on_once_what_it_had_is_on_disk(
         assert told(cluster, 1, 0, "t") == -1
         assert cluster.partition(1, "t").log.high_watermark == 1
         disk.release()
-        await until(lambda: cluster.partition(1, "t").log.high_watermark == 2, "both have it")
+        await until_async(lambda: cluster.partition(1, "t").log.high_watermark == 2, "both have it")
         assert cluster.partition(0, "t").log.flushed == 2
 
     tell(story)
@@ -128,13 +129,15 @@ def test_a_follower_whose_flush_failed_is_counted_on_after_the_next_one(
         disk.failures = 3
         disk.hold(cluster[1].settings.folder, "t")
         await cluster.write(0, "t", "b")
-        await until(lambda: disk.waiting, "an fsync after some that failed")
+        await until_async(lambda: disk.waiting, "an fsync after some that failed")
         await cluster.write(0, "plain", "x", acks=-1)
         assert cluster.ends("t", 1) == [2]
         assert told(cluster, 0, 1, "t") == 1
         assert cluster.partition(0, "t").log.high_watermark == 1
         disk.release()
-        await until(lambda: cluster.partition(0, "t").log.high_watermark == 2, "it is committed")
+        await until_async(
+            lambda: cluster.partition(0, "t").log.high_watermark == 2, "it is committed"
+        )
 
     tell(story)
 
@@ -163,14 +166,14 @@ def test_a_cut_is_written_down_before_the_log_grows_though_the_term_ends_meanwhi
             def late() -> None:
                 nonlocal waiting
                 waiting += 1
-                assert free.wait(30)
+                assert free.wait(60)
                 write()
 
             return late
 
         logs.prepare_checkpoint = held  # type: ignore[method-assign]
         await cluster.lead("t", 1, (0, 1, 2))
-        await until(lambda: cluster.ends("t", 0) == [1] and waiting, "the cut")
+        await until_async(lambda: cluster.ends("t", 0) == [1] and waiting, "the cut")
         # Another term, of another leader, begins before the cut is on disk.
         await cluster.lead("t", 2, (0, 1, 2))
         await cluster.write(2, "t", "d")
@@ -180,7 +183,7 @@ def test_a_cut_is_written_down_before_the_log_grows_though_the_term_ends_meanwhi
         assert "t 0 3" in points.read_text()
         assert cluster.ends("t", 0, 2) == [1, 2]
         free.set()
-        await until(lambda: cluster.ends("t", 0) == [2], "it goes on")
+        await until_async(lambda: cluster.ends("t", 0) == [2], "it goes on")
         assert "t 0 3" not in points.read_text()
         assert not cluster.partition(0, "t").is_cut
 

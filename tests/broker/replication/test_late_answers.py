@@ -16,9 +16,10 @@ from moldau.cluster.state.topics import PartitionState
 from moldau.log.config import LogConfig
 from moldau.log.store.store import LogStore
 from moldau.records.record import Record, build_batch
+from moldau.testing.waiting import until_async
 from moldau.wire.errors import Error
 from moldau.wire.fetch.response import FetchedPartition
-from tests.broker.replication.brokers import Brokers, held, until
+from tests.broker.replication.brokers import Brokers, held
 from tests.broker.replication.conftest import Tell
 from tests.broker.replication.links import HeldLink
 
@@ -36,14 +37,16 @@ def test_what_a_leader_sent_in_a_former_term_leaves_no_hole_when_it_arrives_in_a
             await cluster.write(0, "t", "a", acks=-1)
             cluster.deafen(1)
             await cluster.write(0, "t", "b")
-            await until(lambda: cluster.ends("t", 2) == [2], "the third has more than the second")
+            await until_async(
+                lambda: cluster.ends("t", 2) == [2], "the third has more than the second"
+            )
             link.hold_from(b"late")
             await cluster.write(0, "t", "late-1", "late-2")
-            await until(lambda: link.is_holding, "an answer is on its way")
+            await until_async(lambda: link.is_holding, "an answer is on its way")
             # Another leads, who knows less; the first does not hear of it.
             cluster.deafen(0)
             await cluster.lead("t", 1, (0, 1, 2))
-            await until(lambda: cluster.ends("t", 0, 1, 2) == [4, 1, 1], "the third was cut")
+            await until_async(lambda: cluster.ends("t", 0, 1, 2) == [4, 1, 1], "the third was cut")
             # Then that one dies, and the first leads again with all that it had.
             await cluster.lead("t", 0, (0, 2))
             link.release()
@@ -174,3 +177,25 @@ def test_a_question_counts_until_it_is_answered(follower: Partition) -> None:
     followed.wanted(1 << 20, 10)
     assert followed.take(answer(log_start=2), 10) is Next.MOVE
     assert log.log_start == 2
+
+
+def test_what_was_written_in_a_later_term_is_not_copied_in_this_one(follower: Partition) -> None:
+    """The leader has lost the lead, was cut, and has copied this to the place that it sends.
+
+    The log would then end in the new epoch, and nobody would find the batch before, which the new
+    leader does not have.
+    """
+    followed = Followed(follower)
+    followed.wanted(1000, 1)
+    records = memoryview(bytes(batch(5)) + bytes(batch(6, epoch=4)))
+    assert followed.take(answer(records=records), 1) is Next.RETRY
+    assert (follower.log.log_end, follower.log.epochs.latest) == (6, 3)
+    # Word of the new term comes, whose leader has nothing of the former one from 5 on.
+    follower.become(PartitionState((0, 1, 2), (0, 1, 2), 2, 4))
+    followed = Followed(follower)
+    wanted = followed.wanted(1000, 2)
+    assert (wanted.fetch_offset, wanted.last_fetched_epoch) == (6, 3)
+    assert followed.take(answer(diverging=(3, 5)), 2) is Next.MOVE
+    followed.wanted(1000, 3)
+    assert followed.take(answer(records=batch(5, epoch=4)), 3) is Next.MOVE
+    assert follower.log.epochs.entries[-1] == (4, 5)

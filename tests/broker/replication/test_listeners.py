@@ -7,9 +7,10 @@ from typing import Any
 
 from moldau.broker.net.listener import Listener
 from moldau.peer.aio import AsyncConnection
+from moldau.testing.waiting import until_async
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-from tests.broker.replication.brokers import Brokers, until
+from tests.broker.replication.brokers import Brokers
 from tests.broker.replication.conftest import Tell
 from tests.broker.wire_client import Client, make_batch, produce_values
 
@@ -69,7 +70,7 @@ def test_a_leader_that_clients_of_a_listener_cannot_reach_is_not_named_to_them(t
         await cluster.stop(1)
         only_inside = {"listeners": "INSIDE://127.0.0.1:0"}
         await cluster.start(1, **only_inside)
-        await until(lambda: len(cluster[0].state.brokers) == 2, "both are there")
+        await until_async(lambda: len(cluster[0].state.brokers) == 2, "both are there")
         await cluster.create("t", (1, 0))
         await cluster.create("u", (0, 1))
         answer = await metadata(cluster, 0, "OUTSIDE", "t", "u")

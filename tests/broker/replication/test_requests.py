@@ -7,11 +7,14 @@ from typing import Any
 from uuid import UUID
 
 from moldau.cluster.state.topics import BrokerInfo
+from moldau.log.errors import StorageError
+from moldau.log.truncation import truncate_to
+from moldau.testing.waiting import until_async
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.fetch.request import FetchPartition, FetchRequest
 from moldau.wire.fetch.response import FetchAnswer
-from tests.broker.replication.brokers import Brokers, until
+from tests.broker.replication.brokers import Brokers
 from tests.broker.replication.conftest import Tell
 from tests.peer.peers import partitions_of
 
@@ -31,7 +34,7 @@ async def list_offset(cluster: Brokers, number: int, timestamp: int, **more: Any
 def test_who_does_not_lead_names_the_leader(tell: Tell) -> None:
     async def story(cluster: Brokers) -> None:
         await cluster.create("t")
-        await until(lambda: "t" in cluster[2].state.topics, "the third knows the topic")
+        await until_async(lambda: "t" in cluster[2].state.topics, "the third knows the topic")
         # One is a follower, the other holds nothing of it.
         for number in (1, 2):
             produced = await cluster.produce(number, "t", "a")
@@ -78,7 +81,7 @@ def test_a_new_leader_knows_the_end_once_its_followers_have_come_to_it(tell: Tel
         # Whoever has read the message from the old leader just waits for it here.
         assert (await cluster.fetch(1, "t", 1, max_wait_ms=0)).error == Error.NONE
         cluster.hear(0)
-        await until(lambda: cluster.partition(1, "t").log.high_watermark == 1, "they came")
+        await until_async(lambda: cluster.partition(1, "t").log.high_watermark == 1, "they came")
         assert (await list_offset(cluster, 1, -1)).offset == 1
 
     tell(story)
@@ -132,6 +135,50 @@ def test_only_replicas_of_this_life_and_this_epoch_are_fed(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_leader_without_its_log_says_nothing_of_where_that_ends(tell: Tell) -> None:
+    """One that finds no room while it starts leads with an empty log that is offline. A follower
+    that took this for the leader's log would cut all that it has."""
+
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        for value in "abc":
+            assert not (await cluster.produce(0, "t", value)).error_code
+        partition = cluster[0].partitions["t", 0]
+        epoch, topic_id = partition.leader_epoch, partition.topic_id
+        replica_epoch = cluster[0].state.brokers[1].epoch
+        await cluster[1].replication.stop()
+        log = partition.log
+        truncate_to(log, 0)
+        log.offline = StorageError(log.folder, "no room")
+        connection = await cluster.connection(0)
+
+        async def ask(last_epoch: int, replica: int) -> Any:
+            wanted = FetchPartition(0, epoch, 3, last_epoch)
+            request = FetchRequest([(topic_id, [wanted])], replica, max_wait_ms=0)
+            answer = await connection.fetch(request._replace(replica_epoch=replica_epoch))
+            return partitions_of(answer)[0]
+
+        for last_epoch in (0, -1):
+            assert (await ask(last_epoch, 1)).error == Error.KAFKA_STORAGE_ERROR
+        # A consumer would take it for lost records.
+        found = await ask(0, -1)
+        assert (found.error, found.diverging) == (Error.KAFKA_STORAGE_ERROR, None)
+        for timestamp in (-1, -2):
+            for replica in (-1, 1):
+                listed = await list_offset(cluster, 0, timestamp, replica_id=replica)
+                assert listed.error_code == Error.KAFKA_STORAGE_ERROR
+        wanted = {"partition": 0, "current_leader_epoch": epoch, "leader_epoch": 0}
+        asked = await cluster.ask(
+            0,
+            Api.OFFSET_FOR_LEADER_EPOCH,
+            replica_id=1,
+            topics=[{"topic": "t", "partitions": [wanted]}],
+        )
+        assert asked.topics[0].partitions[0].error_code == Error.KAFKA_STORAGE_ERROR
+
+    tell(story, 2)
+
+
 def test_a_second_question_of_a_session_lets_go_of_the_first(tell: Tell) -> None:
     async def story(cluster: Brokers) -> None:
         await cluster.create("t")
@@ -158,7 +205,7 @@ def test_a_second_question_of_a_session_lets_go_of_the_first(tell: Tell) -> None
             for each in cluster[0].replication.follower_sessions._sessions.values()
             if each.id == session
         ]
-        await until(lambda: found.is_parked, "it waits")
+        await until_async(lambda: found.is_parked, "it waits")
         second = await connection.fetch(question("u", session, 2))
         assert (await waiting).topics == []
         assert [each.records is not None for each in partitions_of(second)] == [True]
@@ -167,7 +214,7 @@ def test_a_second_question_of_a_session_lets_go_of_the_first(tell: Tell) -> None
         assert [each.records is not None for each in partitions_of(again)] == [True]
         out = [(ids["u"], [0])]
         waiting = asyncio.ensure_future(connection.fetch(question(None, session, 4, forgotten=out)))
-        await until(lambda: found.is_parked, "it waits")
+        await until_async(lambda: found.is_parked, "it waits")
         await cluster.write(0, "u", "y")
         assert found.is_parked
         wrong = FetchRequest([], replica_id=1, session_id=session, session_epoch=9)
@@ -240,7 +287,7 @@ def test_a_session_that_a_follower_gave_up_does_not_speak_for_it(tell: Tell) -> 
         assert [each.records is not None for each in partitions_of(await waiting)] == [True]
         # When the former connection ends, what the present session said counts again.
         former.close()
-        await until(
+        await until_async(
             lambda: len(partition.follower_sessions or ()) == 1, "its session has ended too"
         )
         await present.fetch(question(1, session, 2, False))
@@ -292,7 +339,7 @@ def test_consumers_that_say_where_they_stand_may_read_from_a_replica_nearby(tell
         # A follower's consumers hear of what is committed without delay, and of nothing else.
         assert (await fetch(1, "west")).records
         waiting = asyncio.ensure_future(fetch(1, "west", 1))
-        await until(lambda: cluster.partition(1, "t").waiters, "it waits")
+        await until_async(lambda: cluster.partition(1, "t").waiters, "it waits")
         await cluster.write(0, "t", "b", acks=-1)
         assert (await waiting).records
         # One that is out of sync is nobody's choice.

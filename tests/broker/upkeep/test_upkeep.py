@@ -13,12 +13,13 @@ import pytest
 from moldau.broker.upkeep.upkeep import Upkeep
 from moldau.cluster.state.changes import TopicDeleted
 from moldau.log.errors import StorageError
-from moldau.log.flush import Flush
+from moldau.log.flushes.flush import Flush
 from moldau.log.log import Log
 from moldau.log.retention import delete_expired
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from moldau.wire.apis import Api
-from tests.broker.wire_client import Client, inside, make_batch, now_ms, until
+from tests.broker.wire_client import Client, inside, make_batch, now_ms
 
 HOUR_MS = 3_600_000
 

@@ -22,10 +22,10 @@ from moldau.cli.commands.broker import (
     ALL_FLAGS,
     WrongUsage,
     parse_flags,
-    parse_properties,
     read_config,
 )
 from moldau.cli.commands.broker import settings_of as settings_of_flags
+from moldau.settings import parse_properties
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def test_a_toml_file_may_quote_names_or_nest_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("a.properties", "node.id=1\nnonsense\n", "line 2: 'nonsense' is not KEY=VALUE"),
+        ("a.properties", "node.id=1\nnonsense\n", "line 2: expected KEY=VALUE"),
         ("a.properties", "=3", "line 1"),
         ("a.toml", "x = = 1", "a.toml"),
         ("a.toml", "x = 2020-01-01", "x cannot be a date"),
@@ -116,10 +116,10 @@ def test_a_config_file_with_a_mistake_is_refused_where_it_is(
 
 
 @given(st.text())
-def test_any_text_is_properties_or_wrong_usage(text: str) -> None:
+def test_any_text_is_properties_or_refused(text: str) -> None:
     try:
-        parse_properties(text, "file")
-    except WrongUsage:
+        parse_properties(text)
+    except ValueError:
         pass
 
 
@@ -166,9 +166,9 @@ def test_the_ready_line_is_all_of_stdout_and_sigterm_ends_it_cleanly(tmp_path: P
         name, address = ready.rsplit(" on ", 1)
         assert name == "moldau broker 7 ready"
         host, port = address.strip().split(":")
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host, int(port)), timeout=60).close()
         process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=20)
+        rest, _ = process.communicate(timeout=60)
         assert rest == ""
         assert process.returncode == 0
 
@@ -177,7 +177,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with broker_process("--data-dir", str(tmp_path), "--listen", address) as process:
-            _, errors = process.communicate(timeout=20)
+            _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert f"{address} is taken by another process" in errors
     assert "--listen" in errors
@@ -190,7 +190,7 @@ def test_a_second_broker_on_the_same_folder_is_refused(tmp_path: Path) -> None:
         assert first.stdout is not None
         assert "ready" in first.stdout.readline()
         with broker_process(*flags) as second:
-            _, errors = second.communicate(timeout=20)
+            _, errors = second.communicate(timeout=60)
         assert second.returncode == 1
         assert str(tmp_path) in errors
         assert "Traceback" not in errors

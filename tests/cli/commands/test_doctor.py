@@ -7,11 +7,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cli.checks import Status, check_data_dir, check_port, parse_api_versions
 from moldau.testing import Broker
+from tests.broker.api.transactions.producing import Producer
+from tests.broker.wire_client import append_open
 from tests.cli.conftest import Ended, Run
 
 
@@ -31,7 +34,7 @@ def test_a_healthy_set_up_passes_every_check(moldau: Run, tmp_path: Path) -> Non
 def test_the_text_names_each_check_and_what_to_do(moldau: Run, tmp_path: Path) -> None:
     ended = moldau("doctor", "--bootstrap", "127.0.0.1:1", "--data-dir", str(tmp_path))
     assert ended.status == 1
-    assert "fail  tcp          127.0.0.1:1: connection refused\n" in ended.out
+    assert "fail  tcp           127.0.0.1:1: connection refused\n" in ended.out
     assert "try: start a broker with `moldau broker`" in ended.out
 
 
@@ -94,3 +97,57 @@ def test_any_answer_of_a_stranger_is_an_answer_or_an_error(answer: bytes) -> Non
     except ValueError:
         return
     assert all(len(entry) == 2 for entry in versions.values())
+
+
+def transactions(moldau: Run, broker: Broker, data_dir: Path) -> list[Any]:
+    ended = moldau(
+        "doctor", "--json", "--bootstrap", broker.bootstrap, "--data-dir", str(data_dir),
+        "--listen", "127.0.0.1:1",
+    )  # fmt: skip
+    return [finding for finding in ended.json if finding["check"] == "transactions"]
+
+
+def test_a_hanging_transaction_is_found_with_the_command_that_ends_it(
+    moldau: Run, moldau_broker: Broker, tmp_path: Path
+) -> None:
+    (fine,) = transactions(moldau, moldau_broker, tmp_path)
+    assert (fine["status"], fine["detail"]) == ("ok", "none is open")
+    moldau_broker.create_topic("orders")
+    producer = Producer(moldau_broker).init()
+    producer.produce("orders", b"known")
+    (fine,) = transactions(moldau, moldau_broker, tmp_path)
+    assert (fine["status"], fine["detail"]) == ("ok", "none hangs; open in 1 partition")
+    append_open(moldau_broker, "orders", b"nobody knows")
+    (bad,) = transactions(moldau, moldau_broker, tmp_path)
+    assert bad["status"] == "fail"
+    assert bad["detail"].startswith("orders-0: a transaction of producer 9 hangs")
+    words = bad["advice"].split()
+    assert words[0] == "moldau"
+    assert moldau(*words[1:], "--yes", "--bootstrap", moldau_broker.bootstrap).status == 0
+    assert transactions(moldau, moldau_broker, tmp_path) == [fine]
+    producer.client.close()
+
+
+def test_who_holds_readers_far_behind_is_named(
+    moldau: Run, moldau_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moldau_broker.create_topic("orders")
+    first, second = Producer(moldau_broker).init(), Producer(moldau_broker).init()
+    first.produce("orders", b"x")
+    second.produce("orders", b"y")
+    monkeypatch.setattr("moldau.cli.transaction_checks.MANY_MESSAGES", 2)
+    (late,) = transactions(moldau, moldau_broker, tmp_path)
+    assert late["status"] == "warn"
+    assert f"orders-0: the transaction of {first.id} has been open for" in late["detail"]
+    assert "2 messages after it are not shown" in late["detail"]
+    assert f"moldau transactions abort {first.id}" in late["advice"]
+    command = ("transactions", "abort", first.id, "--yes", "--bootstrap", moldau_broker.bootstrap)
+    assert moldau(*command).status == 0
+    (late,) = transactions(moldau, moldau_broker, tmp_path)
+    assert f"the transaction of {second.id}" in late["detail"]
+    second.end(commits=True)
+    second.until("CompleteCommit")
+    (fine,) = transactions(moldau, moldau_broker, tmp_path)
+    assert fine["status"] == "ok"
+    for each in (first, second):
+        each.client.close()

@@ -8,24 +8,31 @@ import pty
 import signal
 import subprocess
 import sys
-import threading
-import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
-from moldau.cli.reset import Kind, Move, Target, parse_target, plan
 from moldau.cli.views.group import duration
 from moldau.testing import Broker
 from moldau.testing.waiting import until
+from tests.cli.commands.groups import (
+    describe,
+    has_members,
+    member,
+    produce,
+    stamped,
+    take,
+)
 from tests.cli.conftest import QUICKLY, Ended, Run
 from tests.processes import started
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
+
+
 JOINED = "this member reads partition"
 
 
@@ -34,72 +41,12 @@ def group() -> str:
     return f"group-{uuid.uuid4().hex[:8]}"
 
 
-class MemberProcess:
-    """`moldau consume --group` in a process of its own, read by a thread."""
-
-    def __init__(self, broker: Broker, topic: str, group: str, *words: str) -> None:
-        command = ["consume", topic, "--group", group, "--bootstrap", broker.bootstrap, *words]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "moldau", *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.lines: list[str] = []
-        self.said: list[str] = []
-        self._threads = [
-            threading.Thread(target=self._read, args=(self.process.stdout, self.lines)),
-            threading.Thread(target=self._read, args=(self.process.stderr, self.said)),
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    @staticmethod
-    def _read(stream: IO[str], lines: list[str]) -> None:
-        for line in stream:
-            lines.append(line.rstrip("\n"))
-
-    def end(self, number: int = signal.SIGINT) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        status = self.process.wait(20)
-        for thread in self._threads:
-            thread.join(20)
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            stream.close()
-        return status
-
-
-@contextmanager
-def member(broker: Broker, topic: str, group: str, *words: str) -> Iterator[MemberProcess]:
-    started = MemberProcess(broker, topic, group, *words)
-    try:
-        yield started
-    finally:
-        started.end(signal.SIGKILL)
-
-
-def produce(moldau: Run, topic: str, first: int, last: int, *words: str) -> list[str]:
-    lines = [str(number) for number in range(first, last)]
-    typed = "".join(f"{line},{line}\n" for line in lines)
-    words = ("--key-separator", ",", *QUICKLY, *words)
-    assert moldau("produce", topic, *words, typed=typed).status == 0
-    return lines
-
-
-def take(moldau: Run, topic: str, group: str, *words: str) -> list[str]:
-    ended = moldau("consume", topic, "--group", group, "--from-beginning", *words)
-    assert ended.status == 0, ended.err
-    return ended.out.splitlines()
-
-
 def test_a_group_goes_on_exactly_where_it_stopped_printing(
     moldau: Run, topic: str, group: str
 ) -> None:
     sent = produce(moldau, topic, 0, 60)
     first = take(moldau, topic, group, "--max", "25")
-    second = take(moldau, topic, group, "--timeout", "1")
+    second = take(moldau, topic, group, "--max", "35")
     assert (len(first), len(second)) == (25, 35)
     assert sorted(first + second, key=int) == sent
     sent = produce(moldau, topic, 60, 70)
@@ -127,11 +74,12 @@ def test_a_signal_commits_what_was_printed_and_leaves_the_group(
     assert moldau("consume", topic, "--group", group, "--timeout", "0.3").out == ""
 
 
+@pytest.mark.slow
 def test_members_share_the_partitions_and_a_dead_one_is_replaced(
     moldau: Run, fresh_name: str, group: str
 ) -> None:
     topic = fresh_name
-    options = ("--from-beginning", "--session-timeout", "1.5", "--format", "{partition} {value}")
+    options = ("--from-beginning", "--session-timeout", "6", "--format", "{partition} {value}")
     with Broker(group_min_session_timeout_ms=1000) as broker, ExitStack() as members:
         own = ("--bootstrap", broker.bootstrap)
         broker.create_topic(topic, partitions=3)
@@ -151,19 +99,6 @@ def test_members_share_the_partitions_and_a_dead_one_is_replaced(
         until(lambda: set(sent) <= {line.split()[1] for line in one.lines}, "the take-over")
         assert len(two.lines) == before
         assert one.end() == 0
-
-
-def describe(moldau: Run, group: str, *words: str) -> dict[str, Any]:
-    view: dict[str, Any] = moldau("groups", "describe", group, "--json", *words).json
-    return view
-
-
-def has_members(moldau: Run, group: str, count: int, *words: str) -> bool:
-    view = moldau("groups", "describe", group, "--json", *words)
-    if view.status != 0:
-        return False
-    owned = [member for member in view.json["members"] if member["partitions"]]
-    return view.json["state"] == "stable" and len(owned) == count
 
 
 @pytest.mark.parametrize(
@@ -194,17 +129,17 @@ def test_a_group_for_a_topic_that_is_not_there_fails(moldau: Run, group: str) ->
 
 
 def test_groups_are_listed_and_described(moldau: Run, topic: str, group: str) -> None:
-    moldau("produce", topic, "--json", *QUICKLY, typed=stamped([(0, 60), (0, 30), (1, 10)]))
+    moldau("produce", topic, "--json", *QUICKLY, typed=stamped([(0, 6000), (0, 3000), (1, 1000)]))
     take(moldau, topic, group, "--max", "3")
     moldau("groups", "reset", group, "--to", "1", "--topic", topic, "--partition", "0", "--yes")
 
     listed = {each["group"]: each for each in moldau("groups", "list", "--json").json}
-    assert listed[group] == {"group": group, "state": "empty", "members": 0}
-    assert f"{group}  empty" in moldau("groups", "list").out
+    assert listed[group] == {"group": group, "kind": "classic", "state": "empty", "members": 0}
+    assert f"{group}  classic  empty" in moldau("groups", "list").out
 
     view = moldau("groups", "describe", group, "--json").json
     assert (view["group"], view["state"], view["lag"]) == (group, "empty", 1)
-    assert 30 <= view["seconds_behind"] < 60
+    assert 3000 <= view["seconds_behind"] < 6000
     zero, one, two = view["partitions"]
     assert (zero["committed"], zero["start"], zero["end"], zero["lag"]) == (1, 0, 2, 1)
     assert zero["seconds_behind"] == view["seconds_behind"]
@@ -212,8 +147,11 @@ def test_groups_are_listed_and_described(moldau: Run, topic: str, group: str) ->
     assert (two["committed"], two["lag"], two["seconds_behind"]) == (None, None, None)
 
     table = moldau("groups", "describe", group).out.splitlines()
-    assert table[0].startswith(f"{group}: empty, 0 members, 1 message and 3")
-    assert table[1].split() == [
+    assert table[0].startswith(f"{group}: empty, 0 members, 1 message and ")
+    assert table[1] == "kind: classic"
+    assert table[2].startswith("last rebalance: ")
+    assert table[2].endswith(" left")
+    assert table[3].split() == [
         "TOPIC",
         "PARTITION",
         "COMMITTED",
@@ -222,17 +160,37 @@ def test_groups_are_listed_and_described(moldau: Run, topic: str, group: str) ->
         "BEHIND",
         "MEMBER",
     ]
-    assert table[4].split() == [topic, "2", "-", "0", "-", "-", "-"]
+    assert table[6].split() == [topic, "2", "-", "0", "-", "-", "-"]
 
 
-def stamped(places: list[tuple[int, int]]) -> str:
-    """JSON lines for messages in a partition that were written so many seconds ago."""
-    now_ms = int(time.time() * 1000)
-    lines = [
-        {"partition": partition, "value": "x", "timestamp": now_ms - 1000 * seconds}
-        for partition, seconds in places
-    ]
-    return "".join(json.dumps(line) + "\n" for line in lines)
+def test_a_consumer_group_shows_its_epochs_and_why_it_rebalanced(
+    moldau: Run, moldau_session_broker: Broker, topic: str, group: str
+) -> None:
+    member = Consumer(
+        {
+            "bootstrap.servers": moldau_session_broker.bootstrap,
+            "group.id": group,
+            "group.protocol": "consumer",
+        }
+    )
+    member.subscribe([topic])
+    try:
+        until(lambda: member.poll(0.1) or member.assignment())
+        view = moldau("groups", "describe", group, "--json").json
+        assert (view["kind"], view["epoch"], view["assignment_epoch"]) == ("consumer", 2, 2)
+        assert (view["assignor"], len(view["members"])) == ("uniform", 1)
+        lines = moldau("groups", "describe", group).out.splitlines()
+        assert lines[1] == "kind: consumer, group epoch 2, assigned for epoch 2 by uniform"
+        assert lines[2].endswith("joined")
+    finally:
+        member.close()
+    found = moldau("groups", "describe", group, "--history", "--json").json
+    past = [(each["epoch"], each["members"], each["kind"]) for each in found["history"]]
+    assert past == [(2, 1, "consumer"), (3, 0, "consumer")]
+    assert found["history"][1]["why"].endswith("left")
+    assert "WHY" in moldau("groups", "describe", group, "--history").out
+    unknown = moldau("groups", "describe", "no-such-group", "--history")
+    assert unknown.status == 1
 
 
 def test_a_live_view_says_what_changes(
@@ -253,7 +211,7 @@ def test_a_live_view_says_what_changes(
         moldau("groups", "reset", group, "--shift", "-1", "--yes")
         until(lambda: is_behind(json.loads(next(lines)), 8))
         watching.send_signal(signal.SIGINT)
-        watching.communicate(timeout=20)
+        watching.communicate(timeout=60)
     assert watching.returncode == 0
 
 
@@ -281,7 +239,11 @@ def test_a_live_view_on_a_terminal_is_a_table_that_changes(
         while seen.count(b"stop with Ctrl-C") < 3:
             seen += os.read(ours, 65536)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        # A terminal that nobody reads holds up whoever writes to it.
+        with suppress(OSError):
+            while more := os.read(ours, 65536):
+                seen += more
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
@@ -297,91 +259,6 @@ def committed(moldau: Run, topic: str, group: str) -> str:
     moldau("produce", topic, "--json", *QUICKLY, typed=stamped(messages))
     take(moldau, topic, group, "--max", "30")
     return group
-
-
-def test_a_reset_moves_a_group(moldau: Run, topic: str, committed: str) -> None:
-    cases: list[tuple[tuple[str, ...], list[int]]] = [
-        (("--to", "earliest"), [0, 0, 0]),
-        (("--to", "4"), [4, 4, 4]),
-        (("--to", "99"), [10, 10, 10]),
-        (("--shift", "-3"), [7, 7, 7]),
-        (("--shift", "-99"), [0, 0, 0]),
-        (("--shift", "5"), [5, 5, 5]),
-        (("--to", "2000-01-01"), [0, 0, 0]),
-        (("--to", "2100-01-01T00:00Z"), [10, 10, 10]),
-        (("--to", "2", "--topic", topic, "--partition", "1"), [10, 2, 10]),
-        (("--to", "450s"), [6, 6, 6]),
-        (("--to", "latest"), [10, 10, 10]),
-    ]
-    before = [10, 10, 10]
-    for words, expected in cases:
-        ended = moldau("groups", "reset", committed, *words, "--yes", "--json")
-        assert ended.status == 0, ended.err
-        view = moldau("groups", "describe", committed, "--json").json
-        assert [partition["committed"] for partition in view["partitions"]] == expected, words
-        assert ended.json["group"] == committed
-        for move in ended.json["partitions"]:
-            index = move["partition"]
-            assert (move["before"], move["committed"]) == (before[index], expected[index])
-        before = expected
-
-
-def test_a_reset_shows_its_plan_and_asks(moldau: Run, topic: str, committed: str) -> None:
-    def offsets() -> list[int]:
-        view = moldau("groups", "describe", committed, "--json").json
-        return [partition["committed"] for partition in view["partitions"]]
-
-    refused = moldau("groups", "reset", committed, "--to", "3", typed="n\n")
-    assert refused.status == 1
-    heading, row, *_ = refused.out.splitlines()
-    assert heading == heading_of(topic)
-    assert row.split() == [topic, "0", "10", "3", "-7", "7"]
-    assert f"Move 3 partitions of group {committed}? [y/N]" in refused.err
-    assert "nothing was changed" in refused.err
-    unanswered = moldau("groups", "reset", committed, "--to", "3")
-    assert unanswered.status == 1
-    assert "add --yes" in unanswered.err
-    assert offsets() == [10, 10, 10]
-    assert moldau("groups", "reset", committed, "--to", "3", typed="y\n").status == 0
-    assert offsets() == [3, 3, 3]
-
-
-def heading_of(topic: str) -> str:
-    return f"{'TOPIC':{len(topic)}}  PARTITION  NOW  NEW  CHANGE  LAG THEN"
-
-
-def test_a_group_can_be_given_offsets_before_it_reads(moldau: Run, topic: str, group: str) -> None:
-    produce(moldau, topic, 0, 9)
-    ended = moldau("groups", "reset", group, "--to", "latest", "--topic", topic, "--yes")
-    assert ended.status == 0, ended.err
-    assert take(moldau, topic, group, "--timeout", "0.3") == []
-
-
-def test_a_group_with_members_is_neither_moved_nor_deleted(
-    moldau: Run, moldau_session_broker: Broker, topic: str, group: str
-) -> None:
-    with member(moldau_session_broker, topic, group) as reader:
-        until(lambda: has_members(moldau, group, 1))
-        for words in (("reset", group, "--to", "earliest", "--topic", topic), ("delete", group)):
-            ended = moldau("groups", *words, "--yes")
-            assert ended.status == 1
-            assert f"group {group} has 1 member: moldau-cli on 127.0.0.1" in ended.err
-            assert "once the group is empty" in ended.err
-        assert reader.end() == 0
-
-
-def test_a_deleted_group_is_gone_and_the_messages_stay(
-    moldau: Run, topic: str, committed: str
-) -> None:
-    refused = moldau("groups", "delete", committed, typed="no\n")
-    assert refused.status == 1
-    assert committed in {each["group"] for each in moldau("groups", "list", "--json").json}
-    assert moldau("groups", "delete", committed, typed="yes\n").out == f"{committed}: deleted\n"
-    assert committed not in {each["group"] for each in moldau("groups", "list", "--json").json}
-    assert moldau("groups", "delete", committed, "--yes").status == 1
-    again = moldau("groups", "delete", committed, "--yes", "--if-exists", "--json")
-    assert (again.status, again.json) == (0, {"deleted": []})
-    assert len(take(moldau, topic, committed, "--max", "30")) == 30
 
 
 @pytest.mark.parametrize(
@@ -410,38 +287,6 @@ def test_mistakes_are_said_in_words(
 
 def in_one_line(ended: Ended) -> str:
     return " ".join(ended.err.replace("│", " ").split())
-
-
-@pytest.mark.parametrize(
-    ("text", "target"),
-    [
-        ("earliest", Target(Kind.EARLIEST)),
-        ("latest", Target(Kind.LATEST)),
-        ("17", Target(Kind.OFFSET, 17)),
-        ("1970-01-01T00:00:01Z", Target(Kind.TIME, 1000)),
-        ("1970-01-01T01:00:01+01:00", Target(Kind.TIME, 1000)),
-        ("2h", Target(Kind.TIME, 2_800_000)),
-        ("3w", Target(Kind.TIME, 0)),
-    ],
-)
-def test_targets_are_read_as_they_are_meant(text: str, target: Target) -> None:
-    assert parse_target(text, now_s=10_000) == target
-
-
-@pytest.mark.parametrize("text", ["", "-1", "soon", "1y", "2024-13-01", "9" * 30, "²"])
-def test_a_target_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not earliest"):
-        parse_target(text, now_s=10_000)
-
-
-def test_a_plan_stays_within_the_log_and_shifts_only_what_is_committed() -> None:
-    places = [("t", 0), ("t", 1)]
-    bounds = {("t", 0): (5, 20), ("t", 1): (0, 3)}
-    shifted = plan(Target(Kind.SHIFT, -8), places, {("t", 0): 10}, bounds, {})
-    assert shifted == [Move(("t", 0), 10, 5, 20)]
-    late = plan(Target(Kind.TIME, 1), places, {}, bounds, {("t", 0): 7, ("t", 1): -1})
-    assert [move.new for move in late] == [7, 3]
-    assert [move.change for move in late] == ["new", "new"]
 
 
 @pytest.mark.parametrize(

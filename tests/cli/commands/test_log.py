@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for number in range(10):
             producer.produce("orders", f"value {number}", b"\xff%d" % number, headers={"h": "1"})
-            assert producer.flush(20) == 0
+            assert producer.flush(60) == 0
     return data
 
 
@@ -87,7 +87,7 @@ def test_check_works_beside_a_running_broker(moldau: Run, tmp_path: Path) -> Non
     with Broker(data_dir=tmp_path) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         producer.produce("live", b"x")
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         before = (tmp_path / "live-0" / "00000000000000000000.log").read_bytes()
         ended = moldau("log", "check", str(tmp_path), "--json")
         assert ended.status == 0
@@ -129,3 +129,49 @@ def test_a_folder_without_logs_is_an_error_that_says_so(moldau: Run, tmp_path: P
         ended = moldau("log", word, str(tmp_path))
         assert ended.status == 1
         assert "no log" in ended.err
+
+
+@pytest.fixture(scope="module")
+def transacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log with an aborted and a committed transaction."""
+    data = tmp_path_factory.mktemp("transacted")
+    with Broker(data_dir=data) as broker:
+        broker.create_topic("orders")
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
+        producer.init_transactions(60)
+        for end in (producer.abort_transaction, producer.commit_transaction):
+            producer.begin_transaction()
+            producer.produce("orders", b"x")
+            assert producer.flush(60) == 0
+            end(20)
+    return data
+
+
+def test_dump_names_the_ends_of_transactions(moldau: Run, transacted: Path) -> None:
+    ended = moldau("log", "dump", str(transacted / SEGMENT), "--json")
+    assert [line.get("marker") for line in ended.json_lines] == [None, "abort", None, "commit"]
+    text = moldau("log", "dump", str(transacted / SEGMENT)).out
+    assert "abort marker" in text
+    assert "commit marker" in text
+
+
+def test_check_finds_aborted_transactions_that_readers_would_not_be_told_of(
+    moldau: Run, transacted: Path
+) -> None:
+    index = (transacted / SEGMENT).with_suffix(".txnindex")
+    before = index.read_bytes()
+    assert len(before) == 34
+    assert moldau("log", "check", str(transacted / "orders-0")).status == 0
+    try:
+        index.unlink()
+        missing = moldau("log", "check", str(transacted / "orders-0"), "--json")
+        index.write_bytes(before + b"\0\0\0")
+        torn = moldau("log", "check", str(transacted / "orders-0"), "--json")
+    finally:
+        index.write_bytes(before)
+    assert (missing.status, torn.status) == (1, 1)
+    [found] = missing.json["logs"][0]["segments"][0]["damage"]
+    assert (found["file"], found["position"], found["heals"]) == (str(index), 0, False)
+    assert "aborted at 1 is missing" in found["damage"]
+    [found] = torn.json["logs"][0]["segments"][0]["damage"]
+    assert (found["position"], found["heals"]) == (34, True)

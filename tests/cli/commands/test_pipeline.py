@@ -14,15 +14,17 @@ from typing import Any
 
 import pytest
 
+from moldau.local.ports import free_ports
 from moldau.testing import Broker
 from tests.cli.conftest import Run
+from tests.http.scraping import Scrape
 from tests.processes import started
 
 MISSING = [name for name in ("pyspark", "pyarrow", "numba", "deltalake") if find_spec(name) is None]
 needs_spark = [
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
     pytest.mark.spark,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(400),
 ]
 
 TEXT = """\
@@ -78,7 +80,7 @@ def send(broker: Broker, topic: str, count: int) -> None:
     for number in range(count):
         event = {"time": "2024-05-01T12:00:00Z", "name": f"event {number}"}
         producer.produce(topic, json.dumps(event))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def rows_in(folder: Path) -> int:
@@ -97,8 +99,9 @@ class TestOnSpark:
     ) -> None:
         broker = moldau_session_broker
         send(broker, topic, 30)
+        (port,) = free_ports(1)
         with started(
-            command("run", file, "--json"),
+            command("run", file, "--json", "--http", f"127.0.0.1:{port}"),
             env=os.environ | {"MOLDAU_BOOTSTRAP": broker.bootstrap},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -106,11 +109,18 @@ class TestOnSpark:
             start_new_session=True,
         ) as running:
             reports = _until_read(running, 30)
+            shown = Scrape(f"http://127.0.0.1:{port}")
             os.killpg(running.pid, signal.SIGINT)
             _, errors = running.communicate(timeout=100)
         assert running.returncode == 0, errors
-        assert errors == ""
+        assert errors == f"metrics on http://127.0.0.1:{port}/metrics\n"
         assert reports[-1]["sink"] == "raw"
+        where = {"pipeline": "events", "sink": "raw"}
+        assert shown.value("moldau_pipeline_rows_read_total", **where) == 30
+        assert shown.value("moldau_pipeline_rows_written_total", **where) == 30
+        assert shown.value("moldau_pipeline_batch_seconds", **where) > 0
+        assert [each.value for each in shown.find("moldau_pipeline_lag_messages")] == [0]
+        assert [each.value for each in shown.find("moldau_pipeline_dead_letters_total")] == [0]
         assert rows_in(file.parent / "lake") == 30
 
         send(broker, topic, 12)
@@ -185,13 +195,17 @@ def test_a_mistake_in_the_file_is_told_before_anything_starts(moldau: Run, file:
     assert moldau("pipeline", "check", str(file), "--json").json["problems"][0]["line"] == 2
 
 
-def test_brokers_and_topics_that_are_not_there_are_told_before_spark_starts(
-    moldau: Run, file: Path, topic: str
-) -> None:
+@pytest.mark.slow
+def test_brokers_that_are_not_there_are_told_before_spark_starts(moldau: Run, file: Path) -> None:
     nobody = moldau("pipeline", "run", str(file), "--bootstrap", "127.0.0.1:1")
     assert nobody.status == 1
     assert "127.0.0.1:1" in nobody.err
     assert "refused" in nobody.err
+
+
+def test_topics_that_are_not_there_are_told_before_spark_starts(
+    moldau: Run, file: Path, topic: str
+) -> None:
     missing = moldau("pipeline", "run", str(file), "--set", f"sources.events.topic={topic}x")
     assert missing.status == 1
     assert f"topic '{topic}x' does not exist; did you mean '{topic}'?" in missing.err

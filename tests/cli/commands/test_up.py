@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cli.conftest import Run
@@ -75,7 +76,7 @@ def up(folder: Path, *words: str) -> Iterator[Up]:
 
 
 @pytest.mark.skipif(NO_ZOOKEEPER, reason="no clusters without pyspark, which brings ZooKeeper")
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(400)
 @pytest.mark.slow
 def test_a_cluster_runs_reports_a_death_stops_and_goes_on_later(
     moldau: Run, tmp_path: Path
@@ -88,6 +89,12 @@ def test_a_cluster_runs_reports_a_death_stops_and_goes_on_later(
         described = moldau("cluster", "describe", "--bootstrap", bootstrap, "--json").json
         assert [each["id"] for each in described["brokers"]] == [0, 1, 2]
         assert described["offline"] == []
+
+        urls = cluster.wait_for(r"HTTP: (.*)$")[1].split(", ")
+        assert len(urls) == 3
+        for url in urls:
+            assert httpx.get(f"{url}/readyz", timeout=SOON_S).status_code == 200
+            assert "kafka_server_brokertopicmetrics" in httpx.get(f"{url}/metrics", timeout=60).text
 
         refused = moldau("up", "--data-dir", str(folder), "--port", "0")
         assert refused.status == 1

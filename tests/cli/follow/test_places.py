@@ -21,7 +21,7 @@ from moldau.cli.views.messages import Outgoing
 from moldau.cli.views.output import Failure
 from moldau.testing.waiting import until
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 class Acknowledged:
@@ -108,7 +108,7 @@ class Running:
         return self.saved
 
     def join(self) -> None:
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 

@@ -73,7 +73,7 @@ def test_members_share_a_topic_and_hand_over_cleanly(
             with lock:
                 seen[message.value] += 1
 
-    settings = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500}
+    settings = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 500}
     consumers = [Consumer(bootstrap, group, settings=settings) for _ in range(3)]
     threads = [threading.Thread(target=run, args=(consumer,)) for consumer in consumers]
     fill(bootstrap, topic, partitions, count)

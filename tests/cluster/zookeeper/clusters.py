@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
+import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+
+from kazoo.client import KazooClient
 
 from moldau.cluster.state.changes import AnyChange
 from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 from moldau.cluster.zookeeper import ZooKeeperStore
+from moldau.testing.waiting import until_async
 
 SESSION_MS = 15_000
 
@@ -71,16 +73,15 @@ async def joined(
             members.append(member)
             stack.push_async_callback(member.store.close)
             await member.join(rejoins=rejoins)
-            await until(lambda: members[-1].controller == ids[0])
-        await until(lambda: all(set(m.store.state.brokers) == set(ids) for m in members))
+            await until_async(lambda: members[-1].controller == ids[0])
+        await until_async(lambda: all(set(m.store.state.brokers) == set(ids) for m in members))
         yield members
 
 
-async def until(is_so: Callable[[], bool], within_s: float = 20.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come about"
-        await asyncio.sleep(0.005)
+def tell(raw: KazooClient, **what: object) -> None:
+    """Say that something has changed, as a broker that changed it would."""
+    notice = {"commit": "by hand", "from": 99, **what}
+    raw.create("/changes/c-", json.dumps(notice).encode(), sequence=True)
 
 
 def partition(*replicas: int, epoch: int = 0, isr: tuple[int, ...] | None = None) -> PartitionState:

@@ -25,7 +25,7 @@ def connect(ensemble: Ensemble, chroot: str) -> str:
 def raw(ensemble: Ensemble, chroot: str) -> Iterator[KazooClient]:
     """Somebody else with access to the cluster's nodes."""
     client = KazooClient(ensemble.hosts + chroot, timeout=20)
-    assert client.start_async().wait(20)
+    assert client.start_async().wait(60)
     client.ensure_path("/")
     yield client
     client.stop()

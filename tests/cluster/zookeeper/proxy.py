@@ -21,6 +21,7 @@ class Proxy:
         self._is_cut = False
         self._mark = b""
         self._passes_marked = False
+        self._times = 0
         self._loses_answer = False
         self.broken = 0
         self._writers: set[asyncio.StreamWriter] = set()
@@ -55,10 +56,10 @@ class Proxy:
         self._is_cut = False
         self._flowing.set()
 
-    def break_at(self, mark: bytes, *, passes: bool) -> None:
-        """Break the connection over the next request that contains `mark`, which still reaches the
-        server (only its answer does not come back), or does not."""
-        self._mark, self._passes_marked = mark, passes
+    def break_at(self, mark: bytes, *, passes: bool, times: int = 1) -> None:
+        """Break the connection over each of the next requests that contain `mark`, which still
+        reach the server (only their answers do not come back), or do not."""
+        self._mark, self._passes_marked, self._times = mark, passes, times
 
     def _close_all(self) -> None:
         for writer in list(self._writers):
@@ -91,8 +92,8 @@ class Proxy:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 20):
             await self._flowing.wait()
-            if self._mark and self._mark in data:
-                self._mark = b""
+            if self._times and self._mark and self._mark in data:
+                self._times -= 1
                 self.broken += 1
                 if not self._passes_marked:
                     raise ConnectionError("broken on purpose")

@@ -11,7 +11,6 @@ from kazoo.client import KazooClient
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
-    BrokerJoined,
     BrokerLeft,
     ControllerElected,
     DeletionsSettled,
@@ -26,7 +25,8 @@ from moldau.cluster.state.topics import BrokerInfo, Topic
 from moldau.cluster.store import Conflict, MetadataStore, NotController, StoreError
 from moldau.cluster.zookeeper import ZooKeeperStore, trimming, writes
 from moldau.cluster.zookeeper.writes import Draft
-from tests.cluster.zookeeper.clusters import Member, joined, partition, topic, until
+from moldau.testing.waiting import until_async
+from tests.cluster.zookeeper.clusters import Member, joined, partition, topic
 
 
 def test_all_brokers_find_one_cluster_below_a_chroot_that_the_first_creates(connect: str) -> None:
@@ -66,13 +66,13 @@ def test_what_one_commits_is_part_of_its_state_at_once_and_seen_by_others_in_ord
             for count, change in enumerate(changes, 1):
                 await one.store.commit([change])
                 assert one.changes == changes[:count]
-                await until(lambda: len(two.changes) == count)  # noqa: B023
+                await until_async(lambda: len(two.changes) == count)  # noqa: B023
             assert two.changes == changes
             assert two.store.state.topics == {}
             assert two.store.state.broker_configs == {None: {"log.retention.ms": "7"}}
             assert a.id in two.store.state.deleted
             await one.store.commit([BrokerConfigured(None, {})])
-            await until(lambda: two.store.state.broker_configs == {})
+            await until_async(lambda: two.store.state.broker_configs == {})
 
     asyncio.run(scenario())
 
@@ -106,7 +106,7 @@ def test_of_two_commits_on_one_partition_one_fails_and_knows_the_other(connect: 
     async def scenario() -> None:
         async with joined(connect, 1, 2) as (one, two):
             await one.store.commit([TopicCreated(topic("a", 2))])
-            await until(lambda: "a" in two.store.state.topics)
+            await until_async(lambda: "a" in two.store.state.topics)
 
             def shrink(member: Member, index: int) -> PartitionsChanged:
                 return PartitionsChanged("a", {index: partition(1, 2, isr=(member.id,))})
@@ -141,7 +141,7 @@ def test_commits_of_one_broker_on_one_topic_do_not_disturb_each_other(connect: s
             )
             expected = [partition(1, 2, epoch=i) for i in range(8)]
             assert list(one.topic("a").partitions) == expected
-            await until(lambda: two.store.state.topics == one.store.state.topics)
+            await until_async(lambda: two.store.state.topics == one.store.state.topics)
 
     asyncio.run(scenario())
 
@@ -165,7 +165,7 @@ def test_a_topic_created_anew_is_not_taken_for_the_deleted_one(connect: str) -> 
         async with joined(connect, 1, 2) as (one, two):
             old, new = topic("a"), topic("a")
             await one.store.commit([TopicCreated(old)])
-            await until(lambda: "a" in two.store.state.topics)
+            await until_async(lambda: "a" in two.store.state.topics)
             # The other does not look for a while; both nodes are in their first version.
             async with two.store._lock:
                 await one.store.commit([TopicDeleted("a", old.id)])
@@ -204,16 +204,16 @@ def test_a_controller_that_was_replaced_commits_nothing_whatever_it_believes(con
             async with one.store._lock:
                 believed = one.store._election.guards
                 await two.store.depose()
-                await until(lambda: two.controller == 2)
+                await until_async(lambda: two.controller == 2)
                 assert one.store._election.is_held
                 draft = Draft(one.store.state, [TopicCreated(topic("a"))])
                 with pytest.raises(NotController):
                     await one.store._commits.write(draft, believed)
-            await until(lambda: one.controller == 2)
+            await until_async(lambda: one.controller == 2)
             with pytest.raises(NotController):
                 await one.store.commit([TopicCreated(topic("a"))])
             await two.store.commit([TopicCreated(topic("a"))])
-            await until(lambda: "a" in one.store.state.topics)
+            await until_async(lambda: "a" in one.store.state.topics)
 
     asyncio.run(scenario())
 
@@ -223,9 +223,11 @@ def test_when_the_controller_leaves_another_is_elected_and_all_know(connect: str
         async with joined(connect, 1, 2, 3) as (one, two, three):
             await one.store.commit([TopicCreated(topic("a"))])
             await one.store.close()
-            await until(lambda: two.controller == three.controller and two.controller in (2, 3))
+            await until_async(
+                lambda: two.controller == three.controller and two.controller in (2, 3)
+            )
             for member in (two, three):
-                await until(lambda: set(member.store.state.brokers) == {2, 3})  # noqa: B023
+                await until_async(lambda: set(member.store.state.brokers) == {2, 3})  # noqa: B023
                 assert ControllerElected(member.controller) in member.changes
                 assert BrokerLeft(1) in member.changes
             chosen = two if two.controller == 2 else three
@@ -245,180 +247,9 @@ def test_a_vacant_office_is_not_taken_by_who_is_not_registered(connect: str) -> 
             with pytest.raises(NotController):
                 await store.commit([TopicCreated(topic("a"))])
             await store.register(BrokerInfo(1, "localhost", 1))
-            await until(lambda: store.state.controller_id == 1)
+            await until_async(lambda: store.state.controller_id == 1)
         finally:
             await store.close()
-
-    asyncio.run(scenario())
-
-
-def test_a_second_life_replaces_the_registration_and_the_office_of_the_first(connect: str) -> None:
-    async def scenario() -> None:
-        async with joined(connect, 1, 2, rejoins=False) as (first, other):
-            second = Member(connect, 1)
-            try:
-                await second.join()
-                assert second.registered.epoch > first.registered.epoch
-                await until(lambda: first.fences == [True])
-                await until(lambda: other.store.state.brokers.get(1) == second.registered)
-                assert BrokerLeft(1) in other.changes
-                await until(lambda: second.controller == other.controller != -1)
-                holders = [m for m in (first, second, other) if m.store._election.is_held]
-                assert len(holders) == 1
-                assert holders[0] is not first
-                with pytest.raises(StoreError):
-                    await first.store.commit([TopicCreated(topic("a"))])
-            finally:
-                await second.store.close()
-
-    asyncio.run(scenario())
-
-
-def test_nobody_comes_into_sync_by_what_was_known_of_an_earlier_life(connect: str) -> None:
-    async def scenario() -> None:
-        async with joined(connect, 1, 2, rejoins=False) as (leader, first):
-            out = partition(1, 2, isr=(1,))
-            back = [PartitionsChanged("a", {0: partition(1, 2, isr=(1, 2))})]
-            await leader.store.commit([TopicCreated(Topic("a", uuid.uuid4(), (out,)))])
-            second, third = Member(connect, 2), Member(connect, 3)
-            try:
-                await second.store.open()
-                await second.store.arrive(second.info.folder_id)
-                assert second.topic("a").partitions[0].isr == (1,)
-                # The leader has not heard of the arrival, and judges by the first life.
-                assert leader.store.state.brokers[2] == first.registered
-                with pytest.raises(Conflict):
-                    await leader.store.commit(back, as_controller=False)
-                # Nor has it when it reads anew who is there, since somebody else came.
-                await third.join()
-                await until(lambda: 3 in leader.store.state.brokers)
-                assert leader.store.state.brokers[2] == first.registered
-                with pytest.raises(Conflict):
-                    await leader.store.commit(back, as_controller=False)
-                registered = await second.store.register(second.info)
-                await until(lambda: leader.store.state.brokers.get(2) == registered)
-                await until(lambda: 2 in leader.store._tree.registrations)
-                await leader.store.commit(back, as_controller=False)
-                assert leader.topic("a").partitions[0].isr == (1, 2)
-            finally:
-                await third.store.close()
-                await second.store.close()
-
-    asyncio.run(scenario())
-
-
-def test_an_id_in_use_from_another_folder_is_refused_while_its_holder_lives(connect: str) -> None:
-    async def scenario() -> None:
-        async with joined(connect, 1) as (one,):
-            other = Member(connect, 1, session_ms=400, folder="another")
-            await other.store.open()
-            try:
-                with pytest.raises(StoreError, match="Give this broker another id"):
-                    await other.store.register(other.info)
-                assert one.fences == []
-            finally:
-                await other.store.close()
-
-    asyncio.run(scenario())
-
-
-def test_who_comes_with_the_id_of_a_living_broker_and_another_folder_changes_nothing_for_it(
-    connect: str,
-) -> None:
-    async def scenario() -> None:
-        async with joined(connect, 1, 2) as (one, _):
-            await one.store.commit([TopicCreated(topic("a"))])
-            number = one.store.registration
-            other = Member(connect, 1, session_ms=400, folder="another")
-            await other.store.open()
-            try:
-                with pytest.raises(StoreError, match="Give this broker another id"):
-                    await other.store.arrive(other.info.folder_id)
-                assert other.store.registration == number
-            finally:
-                await other.store.close()
-            shrunk = PartitionsChanged("a", {0: partition(1, 2, isr=(1,))})
-            await one.store.commit([shrunk], as_controller=False)
-            assert one.fences == []
-
-    asyncio.run(scenario())
-
-
-def test_who_comes_with_another_folder_waits_until_the_holder_of_its_id_is_gone(
-    connect: str,
-) -> None:
-    async def scenario() -> None:
-        async with joined(connect, 1) as (one,):
-            number = one.store.registration
-            other = Member(connect, 1, folder="another")
-            await other.store.open()
-            try:
-                arriving = asyncio.create_task(other.store.arrive(other.info.folder_id))
-                await asyncio.sleep(0)
-                await one.store.close()
-                await arriving
-                assert other.store.registration == number + 1
-            finally:
-                await other.store.close()
-
-    asyncio.run(scenario())
-
-
-def test_a_broker_under_whose_id_another_arrived_notices_and_comes_back(
-    connect: str, raw: KazooClient
-) -> None:
-    async def scenario() -> None:
-        async with joined(connect, 1, 2) as (one, two):
-            await one.store.commit([TopicCreated(topic("a"))])
-            await until(lambda: "a" in two.store.state.topics)
-            # As brokers do that do not look first who is there.
-            data, _ = await asyncio.to_thread(raw.get, "/folders/2")
-            await asyncio.to_thread(raw.set, "/folders/2", data)
-            shrunk = [PartitionsChanged("a", {0: partition(1, 2, isr=(2,))})]
-            with pytest.raises(Conflict):
-                await two.store.commit(shrunk, as_controller=False)
-            await until(lambda: two.fences == [True, False])
-            assert two.rejoined == 1
-            await two.store.commit(shrunk, as_controller=False)
-            await until(lambda: one.topic("a") == two.topic("a"))
-
-    asyncio.run(scenario())
-
-
-def test_an_id_in_use_from_another_folder_is_free_when_its_holder_is_gone(connect: str) -> None:
-    async def scenario() -> None:
-        async with joined(connect, 1) as (one,):
-            other = Member(connect, 1, folder="another")
-            await other.store.open()
-            try:
-                assert other.store.folder_id_of(1) == "folder-1"
-                registering = asyncio.create_task(other.store.register(other.info))
-                await asyncio.sleep(0)
-                await one.store.close()
-                registered = await registering
-                assert registered.folder_id == "another"
-                assert other.store.folder_id_of(1) == "another"
-            finally:
-                await other.store.close()
-
-    asyncio.run(scenario())
-
-
-def test_only_the_same_incarnation_is_expelled_and_an_expelled_one_comes_back(connect: str) -> None:
-    async def scenario() -> None:
-        async with joined(connect, 1, 2) as (one, two):
-            earlier = BrokerInfo(2, "127.0.0.1", 9002, epoch=two.registered.epoch - 1)
-            await one.store.expel(earlier)
-            assert 2 in one.store.state.brokers
-            with pytest.raises(NotController):
-                await two.store.expel(one.registered)
-            dead = two.registered
-            one.changes.clear()
-            await one.store.expel(dead)
-            assert one.changes[0] == BrokerLeft(2)
-            await until(lambda: two.fences == [True, False])
-            assert two.registered.epoch > dead.epoch
-            await until(lambda: BrokerJoined(two.registered) in one.changes)
 
     asyncio.run(scenario())
 
@@ -444,18 +275,20 @@ def test_whoever_missed_notices_that_were_trimmed_reads_everything(
     async def scenario() -> None:
         async with joined(connect, 1, 2) as (one, two):
             await one.store.commit([TopicCreated(topic("first"))])
-            await until(lambda: "first" in two.store.state.topics)
+            await until_async(lambda: "first" in two.store.state.topics)
             async with two.store._lock:
                 for i in range(12):
                     await one.store.commit([TopicCreated(topic(f"t{i}"))])
-                await until(lambda: len(one.store._tree.notices) < 8)
+                await until_async(lambda: len(one.store._tree.notices) < 8)
                 await one.store.commit([TopicDeleted("first", one.topic("first").id)])
-                await until(lambda: two.store._tree._last_notice < min(one.store._tree.notices))
-            await until(lambda: two.store.state.topics == one.store.state.topics)
+                await until_async(
+                    lambda: two.store._tree._last_notice < min(one.store._tree.notices)
+                )
+            await until_async(lambda: two.store.state.topics == one.store.state.topics)
             assert len(two.store.state.topics) == 12
             assert "reading everything" in caplog.text
             await one.store.commit([TopicCreated(topic("more"))])
-            await until(lambda: "more" in two.store.state.topics)
+            await until_async(lambda: "more" in two.store.state.topics)
 
     asyncio.run(scenario())
 
@@ -470,7 +303,7 @@ def test_a_large_commit_takes_several_transactions(
             await one.store.commit([TopicCreated(topic(f"t{i}", 3)) for i in range(40)])
             assert len(one.store.state.topics) == 40
             assert len(one.store._tree.own_notices) + len(one.store._tree.notices) > 4
-            await until(lambda: two.store.state.topics == one.store.state.topics)
+            await until_async(lambda: two.store.state.topics == one.store.state.topics)
 
     asyncio.run(scenario())
 
@@ -479,11 +312,11 @@ def test_a_thousand_topics_with_five_thousand_partitions(connect: str) -> None:
     async def scenario() -> None:
         async with joined(connect, 1, 2) as (one, two):
             await one.store.commit([TopicCreated(topic(f"t{i}", 5)) for i in range(1000)])
-            await until(lambda: len(two.store.state.topics) == 1000)
+            await until_async(lambda: len(two.store.state.topics) == 1000)
             elected = {index: partition(2, 1, epoch=1) for index in range(5)}
             names = list(one.store.state.topics)
             await one.store.commit([PartitionsChanged(name, elected) for name in names])
-            await until(lambda: two.store.state.topics == one.store.state.topics)
+            await until_async(lambda: two.store.state.topics == one.store.state.topics)
 
     asyncio.run(scenario())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from moldau.cluster.state.access import Acl, AclsChanged, ResourcePattern
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
@@ -17,7 +18,7 @@ from moldau.cluster.state.changes import (
 )
 from moldau.cluster.state.state import ClusterState
 from moldau.cluster.store import Conflict
-from moldau.cluster.zookeeper.operations import (
+from moldau.cluster.zookeeper.sessions.operations import (
     Check,
     Create,
     Delete,
@@ -39,6 +40,10 @@ def state_with(*changes: AnyChange) -> ClusterState:
     return state
 
 
+ORDERS, CLICKS = ResourcePattern(2, "orders", 3), ResourcePattern(2, "clicks", 3)
+READER, WRITER = Acl("User:a", "*", 3, 3), Acl("User:a", "*", 4, 3)
+
+
 def moved(index: int, epoch: int = 1) -> PartitionsChanged:
     return PartitionsChanged("a", {index: partition(2, 1, epoch=epoch)})
 
@@ -55,6 +60,7 @@ def moved(index: int, epoch: int = 1) -> PartitionsChanged:
         (TopicConfigured("a", {"x": "1"}), [TopicConfigured("a", {"y": "1"})]),
         (PartitionsAdded("a", 2, (partition(1),)), [PartitionsAdded("a", 2, (partition(1),))]),
         (BrokerConfigured(1, {"x": "1"}), [BrokerConfigured(1, {"y": "1"})]),
+        (AclsChanged(ORDERS, (READER,)), [AclsChanged(ORDERS, (WRITER,))]),
     ],
 )
 def test_a_change_of_what_has_changed_is_a_conflict(
@@ -77,6 +83,7 @@ def test_a_change_of_what_has_changed_is_a_conflict(
         (PartitionsAdded("a", 2, (partition(1),)), [moved(0)]),
         (TopicDeleted("a", A.id), [moved(0)]),
         (BrokerConfigured(1, {"x": "1"}), [BrokerConfigured(2, {"y": "1"})]),
+        (AclsChanged(ORDERS, (READER,)), [AclsChanged(CLICKS, (WRITER,))]),
     ],
 )
 def test_a_change_of_something_else_still_holds(

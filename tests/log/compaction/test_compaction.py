@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,7 +18,7 @@ from moldau.log.compaction.job import Job, Outcome
 from moldau.log.compaction.key_map import KeyMap
 from moldau.log.compaction.swap import swap
 from moldau.log.config import LogConfig
-from moldau.log.flushing import prepare_flush
+from moldau.log.flushes.flushing import prepare_flush
 from moldau.log.log import Log
 from moldau.log.retention import delete_records_before
 from moldau.log.store.store import LogStore
@@ -250,14 +251,16 @@ class Crash(Exception):
 
 def crash_after(monkeypatch: pytest.MonkeyPatch, renames: int, work: Callable[[], object]) -> None:
     """Does the work up to a number of renames, as a kill would interrupt it."""
-    real = os.rename
+    real, own = os.rename, threading.get_ident()
     done = 0
 
     def rename(source: str, target: str) -> None:
         nonlocal done
-        if done >= renames:
-            raise Crash
-        done += 1
+        # Other threads of this process may be those of brokers.
+        if threading.get_ident() == own:
+            if done >= renames:
+                raise Crash
+            done += 1
         real(source, target)
 
     monkeypatch.setattr(os, "rename", rename)

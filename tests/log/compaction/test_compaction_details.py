@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import uuid
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from moldau.log.compaction.candidates import candidate, job_of
 from moldau.log.compaction.compactor import compact
@@ -29,6 +29,7 @@ from tests.log.compaction.test_compaction import (
     flush,
     open_store,
 )
+from tests.log.making import guard_of
 
 
 @pytest.fixture
@@ -58,7 +59,8 @@ class Transactions:
             is_transactional=True,
         )
         self._sequence += 1
-        offset, _ = self._log.append(memoryview(batch), 0, NOW)
+        view = memoryview(batch)
+        offset, _ = self._log.append(view, 0, NOW, guard=guard_of(self._log, view))
         self._commit()
         return offset
 

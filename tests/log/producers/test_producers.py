@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from moldau.log.replica import append_replica
 from moldau.log.store.last_life import CLEAN_MARKER
 from moldau.log.truncation import truncate_to
 from moldau.records.record import Record, build_batch
-from tests.log.making import NOW, batch_of, make_log, open_store, put
+from tests.log.making import NOW, TERM, batch_of, make_log, open_store, put
 
 DAY = 24 * 3_600_000
 LONG_AGO = NOW - 365 * DAY
@@ -28,7 +29,7 @@ def test_the_dates_of_records_do_not_count(tmp_path: Path) -> None:
     copied = build_batch(
         [Record(2, LONG_AGO, b"k", b"v")], producer_id=2, producer_epoch=0, base_sequence=0
     )
-    log.append_replica(memoryview(copied), log.log_end, NOW)
+    append_replica(log, memoryview(copied), log.log_end, TERM, NOW)
     log.commit()
     assert log.producers.expire(NOW + DAY - 1, DAY) == []
     for producer_id in range(3):

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from moldau.client.avro import encode_avro, parse_avro
 from moldau.schemas import SchemaNotFound, pack_header
+from moldau.schemas.header import pack_guid
 from moldau.spark.formats.avro_types import avro_schema_of, spark_schema_of
 from moldau.spark.formats.avro_values import AvroDecoder, AvroEncoder
 from moldau.spark.formats.errors import FormatError, NewFields
@@ -69,7 +71,7 @@ NEWER = {
 }
 
 
-def unknown(schema_id: int) -> str:
+def unknown(schema_id: int | str) -> str:
     raise SchemaNotFound(f"no schema has the id {schema_id}")
 
 
@@ -103,7 +105,7 @@ def test_values_of_other_versions_are_seen_through_the_readers_schema() -> None:
 def test_fields_of_a_version_that_was_not_known_are_never_dropped() -> None:
     fine, richer = {"id": 2, "waiter": "Max"}, {"id": 3, "waiter": "Eva", "tip": 0.5}
     with_tip = {**NEWER, "fields": [*NEWER["fields"], {"name": "tip", "type": "double"}]}
-    texts = {7: json.dumps(with_tip), 8: json.dumps(NEWER)}
+    texts: dict[int | str, str] = {7: json.dumps(with_tip), 8: json.dumps(NEWER)}
     text = json.dumps(NEWER)
     reading = AvroDecoder(spark_schema_of(text), text, {2: text}, texts.__getitem__, "Do this")
     values = [encode(NEWER, fine, 2), None, encode(NEWER, fine, 8)]
@@ -174,3 +176,15 @@ def test_columns_become_a_schema_that_reads_back() -> None:
 def test_a_schema_that_columns_cannot_have_is_refused(schema: Any, said: str) -> None:
     with pytest.raises(FormatError, match=said):
         spark_schema_of(json.dumps(schema))
+
+
+def test_a_schema_may_be_named_in_a_header() -> None:
+    guid, other = str(UUID(int=1)), str(UUID(int=2))
+    texts: dict[int | str, str] = {other: json.dumps(NEWER)}
+    text = json.dumps(NEWER)
+    reading = AvroDecoder(spark_schema_of(text), text, {1: text}, texts.__getitem__, "", {guid: 1})
+    bare = encode(NEWER, {"id": 2, "waiter": "Max"}, 1)[5:]
+    names = [pack_guid(guid), pack_guid(other), pack_header(1), None, b"\x01"]
+    columns, bad = reading.decode([bare, bare, bare, pack_guid(guid) + bare, bare], names)
+    assert columns[0].to_pylist() == [2, 2, 2, 2, None]
+    assert list(bad) == [4]

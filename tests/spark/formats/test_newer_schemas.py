@@ -10,8 +10,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from moldau.client.avro import encode_avro, parse_avro
 from moldau.schemas import SchemaStore, pack_header
+from moldau.schemas.header import VALUE_HEADER, pack_guid
 from moldau.spark.formats import BadRecords, ValueSpec
 from moldau.spark.formats.avro_types import spark_schema_of
+from moldau.spark.formats.debezium import change_columns, row_of_envelope
 from moldau.spark.formats.errors import NewFields
 from moldau.spark.formats.newer_schemas import NewerSchemas
 from moldau.spark.formats.source import ValueBatchReader, ValueStreamReader
@@ -48,6 +50,12 @@ class Orders:
         value = encode_avro(parsed, {"id": 1, "price": 2.0}, "orders", pack_header(schema_id))
         produce(self._broker, self.topic, [(None, value, [])] * count, partition=partition)
 
+    def send_named(self, schema: Any, guid: str) -> None:
+        """Send a value whose schema is named in a header."""
+        value = encode_avro(parse_avro(schema), {"id": 1, "price": 2.0}, "orders", b"")
+        headers: list[Any] = [("other", b"1"), (VALUE_HEADER, pack_guid(guid))]
+        produce(self._broker, self.topic, [(None, value, headers)], partition=1)
+
     def _given(self) -> tuple[SourceOptions, ValueSpec]:
         text = json.dumps(OLD)
         pattern = self._subscription.get("subscribePattern", "").format(topic=self.topic)
@@ -58,6 +66,7 @@ class Orders:
             bootstrap=self._broker.bootstrap,
             reader_schema=text,
             known_schemas={self.old.id: text},
+            known_guids={self.old.guid: self.old.id},
             subjects=() if pattern else (self.subject,),
             remedy="Start again",
         )
@@ -117,7 +126,7 @@ def test_the_store_is_read_again_only_when_something_was_registered(
         looks: list[NewerSchemas] = []
         look = NewerSchemas._look
 
-        def counted(newer: NewerSchemas) -> dict[int, list[str]]:
+        def counted(newer: NewerSchemas) -> dict[int | str, list[str]]:
             looks.append(newer)
             return look(newer)
 
@@ -144,3 +153,59 @@ def test_a_task_that_meets_new_fields_sends_no_dead_letter_and_no_row_of_them(
         (piece,) = stream.partitions(start, stream.latestOffset(start, EVERYTHING))
         with pytest.raises(NewFields, match=rf"at {orders.topic}-1 offset 2 .*price"):
             list(stream.read(piece))
+
+
+def test_schemas_that_are_named_in_headers_are_known_and_new_ones_found(
+    moldau_session_broker: Broker,
+) -> None:
+    with Orders(moldau_session_broker) as orders:
+        orders.send_named(OLD, orders.old.guid)
+        orders.send(OLD, orders.old.id)
+        stream = orders.stream()
+        start = stream.initialOffset()
+        first = stream.latestOffset(start, EVERYTHING)
+        (piece,) = stream.partitions(start, first)
+        rows = [row for batch in stream.read(piece) for row in batch.to_pylist()]
+        assert [(row["id"], row["__bad"]) for row in rows] == [(1, False)] * 2
+        newer = orders.store.register(orders.subject, NEW)
+        orders.send_named(NEW, newer.guid)
+        second = stream.latestOffset(first, EVERYTHING)
+        with pytest.raises(NewFields, match=rf"offset 2 .*price \(double\).*id {newer.guid}"):
+            stream.partitions(first, second)
+
+
+def _envelope(kind: str) -> dict[str, Any]:
+    row = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": kind}]}
+    after = {"name": "after", "type": ["null", row], "default": None}
+    op = {"name": "op", "type": "string"}
+    return {"type": "record", "name": "Envelope", "fields": [after, op]}
+
+
+def test_a_wider_column_in_the_envelopes_of_changes_is_noticed(
+    moldau_session_broker: Broker,
+) -> None:
+    broker = moldau_session_broker
+    topic = fresh_topic(broker)
+    text = json.dumps(_envelope("int"))
+    with SchemaStore(broker.bootstrap) as store:
+        old = store.register(f"{topic}-value", text)
+        spec = ValueSpec(
+            format="avro",
+            schema=json.dumps(change_columns(row_of_envelope(spark_schema_of(text))).jsonValue()),
+            bootstrap=broker.bootstrap,
+            reader_schema=text,
+            known_schemas={old.id: text},
+            subjects=(f"{topic}-value",),
+            is_debezium=True,
+        )
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+        reader = ValueBatchReader(
+            SourceOptions.parse(options | {"columns": ",".join(spec.record_columns)}), spec
+        )
+        newer = store.register(f"{topic}-value", _envelope("long"))
+        event = {"after": {"id": 1 << 40}, "op": "c"}
+        header = pack_header(newer.id)
+        value = encode_avro(parse_avro(_envelope("long")), event, topic, header)
+        produce(broker, topic, [(None, value, [])])
+        with pytest.raises(NewFields, match=r"after.id \(.*bigint"):
+            reader.partitions()

@@ -15,7 +15,7 @@ from moldau.testing import Broker
 from tests.spark.lake.tables import rows_of, values_of
 from tests.spark.topics import fresh_topic, numbered, produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 class Copy:

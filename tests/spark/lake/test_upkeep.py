@@ -17,7 +17,7 @@ from moldau.spark.lake import DeltaSink, Offsets, Written, committed_offsets
 from moldau.spark.lake.upkeep import Upkeep
 from tests.spark.lake.tables import data_files, values_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 OLD_S = 30 * 86400
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.conftest import JAVA_OPTIONS
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -22,6 +24,7 @@ def spark() -> Iterator[SparkSession]:
         config={
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
             "spark.sql.warehouse.dir": tempfile.gettempdir(),
             "spark.scheduler.mode": "FAIR",
         },

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,10 +16,13 @@ from pyspark.sql import SparkSession
 from moldau.schemas import RegisteredAvroSerializer, SchemaStore
 from moldau.spark.pipeline import Pipeline
 from moldau.testing import Broker
+from moldau.testing.waiting import until
+from tests.spark.lake.iceberg.tables import duckdb_rows, rows_of, table_of
 from tests.spark.pipeline.files import headers, table, values
+from tests.spark.pipeline.following import followed
 from tests.spark.topics import Sent, produce, read_by_librdkafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 START = datetime(2025, 3, 3, 9, tzinfo=UTC)
@@ -133,7 +138,7 @@ def test_logs_in_avro_are_kept_and_their_errors_grouped(
             producer.produce("logs", serializer.serialize("logs", line))
         producer.produce("logs", b"\0\0\0\0\x63nothing")
         producer.produce("logs", "plain text")
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
         load("logs", broker, tmp_path).run(once=True, emit_open=True, spark=spark)
         rows = table(tmp_path / "data/lake/logs")
@@ -152,3 +157,88 @@ def test_logs_in_avro_are_kept_and_their_errors_grouped(
         "no schema has the id 99",
         "a value with a schema id begins with 0, but this one with 112",
     ]
+
+
+@pytest.mark.slow
+def test_changes_of_a_database_become_a_copy_and_a_history(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    topic = "shop.public.customers"
+    broker.create_topic(topic, partitions=2)
+    lines = (EXAMPLES / "cdc" / "events.jsonl").read_bytes().splitlines()
+    events: list[Sent] = [(b"%d" % number, line, []) for number, line in enumerate(lines)]
+    for number, some in enumerate((events[:5], events[5:])):
+        # A tombstone follows each delete; what is nobody's change is set aside.
+        produce(broker, topic, [*some, (b"2", None, []), (b"x", b"{}", [])], partition=number)
+        load("cdc", broker, tmp_path).run(once=True, spark=spark)
+    lake = tmp_path / "data" / "lake"
+    now = table(lake / "customers")
+    assert sorted((row["name"], row["city"]) for row in now) == [
+        ("Anna", "Olomouc"),
+        ("Cyril", "Plzen"),
+        ("Dana", "Tabor"),
+    ]
+    assert set(now[0]) == {"id", "name", "city", "updated_at", "_changed", "_position"}
+
+    def minute(time: datetime | None) -> int | None:
+        return None if time is None else time.minute
+
+    versions = [
+        (
+            row["name"],
+            row["city"],
+            minute(row["valid_from"]),
+            minute(row["valid_to"]),
+            row["is_current"],
+        )
+        for row in table(lake / "customers_history")
+    ]
+    assert sorted(versions, key=lambda row: row[:3:2]) == [
+        ("Anna", "Praha", 0, 3, False),
+        ("Anna", "Ostrava", 3, 5, False),
+        ("Anna", "Olomouc", 5, None, True),
+        ("Bela", "Brno", 0, 4, False),
+        ("Bela", "Znojmo", 4, 6, False),
+        ("Cyril", "Plzen", 0, None, True),
+        ("Dana", "Tabor", 1, None, True),
+    ]
+    assert len(read_by_librdkafka(broker, f"{topic}-dead-letters")) == 2
+
+
+@pytest.mark.slow
+def test_orders_whose_schema_grows_are_read_by_duckdb(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    folder = EXAMPLES / "evolution"
+    broker.create_topic("orders")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    def sell(store: SchemaStore, version: int, **order: object) -> None:
+        schema = json.loads((folder / f"order-v{version}.avsc").read_text("utf-8"))
+        value = RegisteredAvroSerializer(store, schema).serialize("orders", order)
+        producer.produce("orders", value)
+        assert producer.flush(60) == 0
+
+    with SchemaStore(broker.bootstrap) as store:
+        sell(store, 1, time=START, customer="ann", item="tea", quantity=2)
+        sell(store, 1, time=START, customer="bob", item="jam", quantity=1)
+        with load("evolution", broker, tmp_path).start(spark) as running:
+            until(
+                lambda: all(each.lastProgress for each in running.queries.values()), "a batch", 180
+            )
+            later = START + timedelta(days=1)
+            sell(store, 2, time=later, customer="ann", item="tea", quantity=5 * 10**9, price=0.5)
+            followed(running, 3)
+    lake = tmp_path / "data" / "lake"
+    asked = [sys.executable, str(folder / "read.py"), str(lake)]
+    told = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert told.splitlines() == [
+        "2025-03-03  jam                     1  no price yet",
+        "2025-03-03  tea                     2  no price yet",
+        "2025-03-04  tea            5000000000  2500000000.00",
+    ]
+    orders = table_of(lake)
+    assert [str(field.transform) for field in orders.spec().fields] == ["day", "bucket[8]"]
+    assert duckdb_rows(orders, "SELECT count(*), max(price) FROM it") == [(3, 0.5)]
+    latest = {row["customer"]: row["price"] for row in rows_of(lake, "shop.latest")}
+    assert latest == {"ann": 0.5, "bob": None}

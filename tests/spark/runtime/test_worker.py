@@ -14,12 +14,12 @@ from moldau.spark.runtime.worker import settle
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_workers_are_forked_with_everything_loaded_and_kept_from_collection(
     spark: SparkSession,
 ) -> None:
     def look(rows: Iterable[Any]) -> Iterator[tuple[bool, bool]]:
-        yield "moldau.spark.arrow.kernels" in sys.modules, gc.get_freeze_count() > 10_000
+        yield "moldau.arrow.kernels" in sys.modules, gc.get_freeze_count() > 10_000
 
     assert set(spark.sparkContext.parallelize(range(4), 4).mapPartitions(look).collect()) == {
         (True, True)

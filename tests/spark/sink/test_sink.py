@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -10,7 +12,8 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from moldau.spark.errors import OptionError
 from moldau.spark.sink.options import SinkOptions
 from moldau.testing import Broker
-from tests.spark.topics import fresh_topic, read_by_librdkafka
+from moldau.testing.waiting import until
+from tests.spark.topics import fresh_topic, numbered, produce, read_by_librdkafka
 
 BASE = {"kafka.bootstrap.servers": "host:9092"}
 TYPES = {"int": IntegerType(), "string": StringType()}
@@ -21,8 +24,26 @@ def save(frame: DataFrame, broker: Broker, **options: str) -> None:
     writer.options(**options).mode("append").save()
 
 
+def copy_stream(
+    spark: SparkSession, broker: Broker, source: str, target: str, checkpoint: Path, partitions: int
+) -> None:
+    """What the stream has not read yet, in so many tasks."""
+    rows = spark.readStream.format("moldau").option("subscribe", source)
+    rows = rows.option("kafka.bootstrap.servers", broker.bootstrap)
+    frame = rows.option("startingOffsets", "earliest").load().select("value").coalesce(partitions)
+    writer = frame.writeStream.format("moldau").option("topic", target)
+    writer = writer.option("kafka.bootstrap.servers", broker.bootstrap)
+    query = (
+        writer.option("exactlyOnce", "true")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
 @pytest.mark.spark
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 class TestOnSpark:
     def test_rows_become_records(self, spark: SparkSession, moldau_session_broker: Broker) -> None:
         topic = fresh_topic(moldau_session_broker, partitions=3)
@@ -70,7 +91,14 @@ class TestOnSpark:
         unsent = spark.createDataFrame([("x", None)], "value string, topic string")
         for frame, options, message in (
             (rows, {"topic": "nowhere"}, "topic 'nowhere' cannot be written"),
-            (long, {"topic": topic}, "were not written: Broker: Message size too large"),
+            (long, {"topic": topic}, "were not written: spark-"),
+            (long, {"topic": topic}, "MESSAGE_TOO_LARGE (record batch of 5070 bytes"),
+            (
+                long,
+                {"topic": topic, "exactlyOnce": "false"},
+                "were not written: Broker: Message size too large",
+            ),
+            (long, {"topic": topic, "kafka.acks": "1", "exactlyOnce": "true"}, "kafka.acks"),
             (unsent, {}, "null for its topic"),
             (
                 rows,
@@ -82,6 +110,59 @@ class TestOnSpark:
                 save(frame, moldau_broker, **options)
             assert message in str(caught.value)
         assert read_by_librdkafka(moldau_broker, topic) == []
+
+    def test_a_write_is_all_or_nothing(
+        self, spark: SparkSession, moldau_session_broker: Broker
+    ) -> None:
+        broker = moldau_session_broker
+        topic = fresh_topic(broker, partitions=2)
+        # The first task has written everything when the second fails.
+        failing = spark.range(100, numPartitions=2).selectExpr(
+            "cast(if(id = 99, raise_error('no'), id) as string) as value"
+        )
+        with pytest.raises(PySparkException):
+            save(failing, broker, topic=topic)
+        save(spark.range(3).selectExpr("cast(id as string) as value"), broker, topic=topic)
+
+        def are_all_there() -> bool:
+            rows = sorted(row["value"] for row in read_by_librdkafka(broker, topic, 2))
+            assert set(rows) <= {b"0", b"1", b"2"}
+            return rows == [b"0", b"1", b"2"]
+
+        until(are_all_there, "the rows of the second write")
+
+    def test_a_write_with_a_name_is_done_once(
+        self, spark: SparkSession, moldau_session_broker: Broker
+    ) -> None:
+        broker = moldau_session_broker
+        topic = fresh_topic(broker, partitions=2)
+        names = {"topic": topic, "txnAppId": f"app of {topic}"}
+        for version in ("0", "1", "1", "0", "2"):
+            frame = spark.range(4, numPartitions=1 + int(version)).selectExpr(
+                f"concat('{version}-', id) as value"
+            )
+            save(frame, broker, **names, txnVersion=version)
+        rows = [row["value"].decode() for row in read_by_librdkafka(broker, topic, 2)]
+        assert sorted(rows) == [f"{version}-{id}" for version in range(3) for id in range(4)]
+
+    @pytest.mark.slow
+    def test_a_batch_of_a_stream_that_runs_again_is_there_once(
+        self, spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
+    ) -> None:
+        broker = moldau_session_broker
+        source, target = fresh_topic(broker, partitions=2), fresh_topic(broker, partitions=2)
+        for first in (0, 50):
+            produce(broker, source, numbered(first, 50), partition=first % 2)
+            for partitions in (2, 1):
+                copy_stream(spark, broker, source, target, tmp_path, partitions)
+                # As if the driver had died between its decision and Spark's own note of it.
+                for note in (tmp_path / "commits").iterdir():
+                    if not note.name.startswith(".") and int(note.name) == first // 50:
+                        note.unlink()
+                        note.with_name(f".{note.name}.crc").unlink(missing_ok=True)
+        copy_stream(spark, broker, source, target, tmp_path, 1)
+        rows = [int(row["value"]) for row in read_by_librdkafka(broker, target, 2)]
+        assert sorted(rows) == list(range(100))
 
 
 def parse(schema: str, **more: str) -> SinkOptions:
@@ -98,9 +179,20 @@ def parse(schema: str, **more: str) -> SinkOptions:
         ("value string", {}, "option 'topic', or give a column"),
         ("value int", {"topic": "t"}, "'value' is int, but must be string or binary"),
         ("value string, partition string", {"topic": "t"}, "'partition' is string"),
-        ("value string, colour string", {"topic": "t"}, "'colour' cannot be written"),
         ("value string", {"topik": "t"}, "did you mean 'topic'"),
         ("value string", {"topic": "t", "kafka.transactional.id": "x"}, "not supported"),
+        ("value string", {"topic": "t", "txnAppId": "x"}, "only together"),
+        ("value string", {"topic": "t", "exactlyOnce": "perhaps"}, "must be true or false"),
+        (
+            "value string",
+            {"topic": "t", "txnAppId": "x", "txnVersion": "1", "exactlyOnce": "false"},
+            "of no use",
+        ),
+        (
+            "value string",
+            {"topic": "t", "exactlyOnce": "true", "kafka.partitioner": "random"},
+            "kafka.partitioner",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is(
@@ -108,6 +200,14 @@ def test_what_cannot_be_written_is_refused_before_anything_is(
 ) -> None:
     with pytest.raises(OptionError, match=message):
         parse(schema, **options)
+
+
+def test_columns_that_no_record_has_are_passed_over_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(3):
+        parse("value string, colour string", topic="t")
+    assert caplog.text.count("not written to the topic: colour; its columns are topic, key") == 1
 
 
 def test_settings_of_javas_producer_have_their_names() -> None:

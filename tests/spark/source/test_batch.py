@@ -23,7 +23,7 @@ from tests.spark.topics import (
     varied,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 def load(spark: SparkSession, broker: Broker, **options: str) -> DataFrame:
@@ -167,7 +167,7 @@ def test_a_restart_of_the_broker_in_the_middle_of_a_task_is_survived(
     options = {"subscribe": topic, "kafka.max.partition.fetch.bytes": "50000"}
     frame = load(spark, moldau_broker, **options)
     begun, restarted = tmp_path / "begun", tmp_path / "restarted"
-    given_up = time.monotonic() + 60
+    given_up = time.monotonic() + 200
 
     def held_up(rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
         """Takes the first rows, and no more of those 16 MB before the broker is back."""
@@ -196,7 +196,7 @@ def test_a_restart_of_the_broker_in_the_middle_of_a_task_is_survived(
     ("options", "message"),
     [
         ({"subscribe": "nowhere"}, "topic 'nowhere' does not exist"),
-        ({"subscrib": "orders"}, "no option 'subscrib'; did you mean 'subscribe'?"),
+        ({"subscrib": "orders"}, "exactly one of subscribe, subscribePattern, assign must be"),
         (
             {"subscribe": "orders", "kafka.bootstrap.servers": "127.0.0.1:1"},
             "no broker answered within 0.5 s; tried 127.0.0.1:1 (Connection refused)",

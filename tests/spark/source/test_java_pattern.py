@@ -95,7 +95,7 @@ def any_pattern(dice: random.Random, depth: int) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_java_itself_finds_the_same_topics(spark: SparkSession) -> None:
     java = spark._jvm.java.util.regex.Pattern  # type: ignore[union-attr]
     dice = random.Random(5)

@@ -44,15 +44,38 @@ def test_a_misspelt_option_is_named_with_the_nearest_right_one(given: str, meant
         parse(**{given: "1"})
 
 
+def test_a_misspelt_option_is_only_warned_of_where_sparks_own_source_says_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(3):
+        given = BASE | {"subscribe": "orders", "minPartition": "3"}
+        assert SourceOptions.parse(given, strict=False).min_partitions is None
+    hint = "there is no option 'minpartition', so it has no effect; did you mean 'minPartitions'?"
+    assert caplog.text.count(hint) == 1
+    # What Spark's own source refuses is refused here, too.
+    with pytest.raises(OptionError, match="startingOffsets"):
+        SourceOptions.parse(given | {"kafka.auto.offset.reset": "latest"}, strict=False)
+
+
+def test_names_of_groups_tell_brokers_who_reads() -> None:
+    assert parse().read.peer.client_id == "moldau-spark"
+    assert parse(groupIdPrefix="mine").read.peer.client_id == "mine"
+    both = {"groupIdPrefix": "mine", "kafka.group.id": "ours"}
+    assert parse(**both).read.peer.client_id == "ours"
+
+
+def test_the_driver_asks_for_offsets_as_often_as_it_is_told() -> None:
+    patient = parse(**{"fetchOffset.numRetries": "50", "fetchOffset.retryIntervalMs": "3000"})
+    assert patient.driver.retry_within_s == 150
+    assert (patient.driver.first_backoff_s, patient.driver.longest_backoff_s) == (3, 3)
+    assert patient.read.peer.retry_within_s == 60
+    # It never gives up sooner than Kafka's own time-out says.
+    assert parse(**{"fetchOffset.numRetries": "0"}).driver.retry_within_s == 60
+
+
 @pytest.mark.parametrize("name", [name for name in REFUSED if not name.endswith(".")])
 def test_an_option_that_is_not_supported_is_refused_by_name(name: str) -> None:
     with pytest.raises(OptionError, match=f"'{name}' is not supported: "):
-        parse(**{name: "1"})
-
-
-@pytest.mark.parametrize("name", ["kafka.sasl.jaas.config", "kafka.ssl.truststore.location"])
-def test_settings_of_secure_connections_are_refused_by_name(name: str) -> None:
-    with pytest.raises(OptionError, match=f"'{name}' is not supported: .* TLS"):
         parse(**{name: "1"})
 
 
@@ -68,7 +91,8 @@ def test_no_option_is_both_taken_and_refused() -> None:
         ({"minPartitions": "many"}, "not a whole number"),
         ({"failOnDataLoss": "maybe"}, "must be true or false"),
         ({"kafka.isolation.level": "dirty"}, "must be one of read_uncommitted"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol is 'SASL_SSL'"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism: SASL_SSL needs one"),
+        ({"kafka.ssl.provider": "x"}, "does not have this setting of security"),
         ({"maxTriggerDelay": "soon"}, "not a duration"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is higher than"),
         ({"subscribePattern": "a.*"}, "exactly one of"),
@@ -142,3 +166,22 @@ def test_client_settings_reach_the_client() -> None:
     assert settings.fetch.read_committed
     assert settings.fetch.max_bytes == 1000
     assert (settings.peer.retry_within_s, settings.peer.client_id) == (2.5, "me")
+
+
+def test_security_is_set_as_for_sparks_own_source() -> None:
+    jaas = 'a.ScramLoginModule required username="alice" password="wonder land";'
+    options = parse(
+        **{
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": jaas,
+            "kafka.ssl.truststore.location": "/t.pem",
+            "kafka.ssl.truststore.password": "of the store",
+        }
+    )
+    security = options.read.peer.security
+    assert security is not None
+    assert security.login() == {"username": "alice", "password": "wonder land"}
+    assert security.settings.ssl_truststore_location == "/t.pem"
+    for secret in ("wonder land", "of the store"):
+        assert secret not in repr(options)

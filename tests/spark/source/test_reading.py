@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from moldau.arrow.pieces import pieces
 from moldau.peer import cluster
 from moldau.peer.errors import ConnectionLost, OffsetOutOfRange
 from moldau.peer.fetch_stream import FetchStream
@@ -16,7 +17,6 @@ from moldau.records.record import Record, build_batch
 from moldau.spark.errors import DataLoss, ReadStalled
 from moldau.spark.source import reading
 from moldau.spark.source.options import ReadSettings, SourceOptions
-from moldau.spark.source.pieces import pieces
 from moldau.spark.source.ranges import OffsetRange
 from moldau.spark.source.reading import read_range
 from moldau.testing import Broker

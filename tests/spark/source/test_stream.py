@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from moldau.testing import Broker
 from moldau.wire.apis import Api
 from tests.broker.asking import Asker
+from tests.spark.queries import wait_until
 from tests.spark.topics import (
     add_partitions,
     delete_topic,
@@ -25,8 +24,7 @@ from tests.spark.topics import (
     varied,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
-WITHIN_S = 60.0
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 def stream(spark: SparkSession, broker: Broker, topic: str, **options: str) -> DataFrame:
@@ -45,15 +43,6 @@ def to_topic(
 
 def values(broker: Broker, topic: str) -> list[int]:
     return sorted(int(row["value"]) for row in read_by_librdkafka(broker, topic))
-
-
-def wait_until(done: Callable[[], bool], query: StreamingQuery) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not done():
-        problem = query.exception()
-        assert problem is None, str(problem)
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from moldau.bench.errors import BenchFailed
@@ -17,6 +18,8 @@ def consume(task: Consume) -> Flow:
 
     CPU time is counted from before: what the client fetches ahead of its first look is work, too.
     """
+    if task.is_on_one_core:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     client = Client(
         CONSUMER,
         {
@@ -27,6 +30,7 @@ def consume(task: Consume) -> Flow:
             "queued.max.messages.kbytes": 256 << 10,
             "fetch.wait.max.ms": 100,
             "topic.metadata.refresh.interval.ms": -1,
+            **task.client,
         },
     )
     broker_cpu, client_cpu = cpu_seconds(task.broker_pid), time.process_time()

@@ -36,6 +36,7 @@ class Feeder:
                 "queue.buffering.max.messages": QUEUE_MESSAGES,
                 "queue.buffering.max.kbytes": 2_000_000,
                 "topic.metadata.refresh.interval.ms": -1,
+                **task.client,
             },
         )
         self._topic = self._client.topic(task.topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Callable
 
@@ -26,23 +27,43 @@ PER_SEND = 10
 
 
 class Sender:
-    """One connection that repeats one request; every answer has the length of the first."""
+    """One connection that repeats one request; every answer has the length of the first.
+
+    With a file of authorities to trust it is encrypted.
+    """
 
     def __init__(
-        self, host: str, port: int, request: bytes, error_of: Callable[[bytes], int]
+        self,
+        host: str,
+        port: int,
+        request: bytes,
+        error_of: Callable[[bytes], int],
+        trusted: str = "",
     ) -> None:
         self._socket = socket.create_connection((host, port), TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if trusted:
+            context = ssl.create_default_context(cafile=trusted)
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
         self._request = request
         self._buffer = bytearray(1 << 20)
         self._socket.sendall(self._request)
-        first = self._socket.recv(4, socket.MSG_WAITALL)
+        first = self._read(4)
         self._answer_size = 4 + int.from_bytes(first, "big")
-        first += self._socket.recv(self._answer_size - 4, socket.MSG_WAITALL)
+        first += self._read(self._answer_size - 4)
         code = error_of(first)
         if code != 0:
             raise BenchFailed(f"the broker answered with error {code}")
         self.sent = 1
+
+    def _read(self, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            piece = self._socket.recv(size - len(found))
+            if not piece:
+                raise BenchFailed("the broker closed the connection")
+            found += piece
+        return found
 
     def round_trip(self) -> None:
         self._socket.sendall(self._request)

@@ -107,6 +107,7 @@ class SparkBench:
             "cast(id as string) as key", f"cast(repeat('m', {job.size}) as binary) as value"
         )
         writer = rows.write.format("moldau").mode("append").option("topic", job.topic)
+        writer = writer.option("exactlyOnce", job.exactly_once)
 
         def write() -> int:
             writer.option("kafka.bootstrap.servers", job.bootstrap).save()
@@ -129,6 +130,7 @@ class SparkBench:
         if job.to_topic:
             writer = writer.format("moldau").option("topic", job.to_topic)
             writer = writer.option("kafka.bootstrap.servers", job.bootstrap)
+            writer = writer.option("exactlyOnce", job.exactly_once)
         else:
 
             def note(batch: DataFrame, batch_id: int) -> None:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from moldau.arrow.decode import TARGET_BYTES, Decoder, scan
 from moldau.bench.frames import one_batch
-from moldau.spark.arrow.decode import TARGET_BYTES, Decoder, scan
 from moldau.spark.names import WITHOUT_HEADERS, spark_schema
 from moldau.spark.runtime.worker import settle
 

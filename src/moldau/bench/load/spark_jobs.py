@@ -23,12 +23,13 @@ class Read(msgspec.Struct, frozen=True, tag=True):
 
 
 class Write(msgspec.Struct, frozen=True, tag=True):
-    """Write that many rows with keys to a topic."""
+    """Write that many rows with keys to a topic, exactly once or at least once."""
 
     bootstrap: str
     topic: str
     rows: int
     size: int
+    exactly_once: bool = True
 
 
 class Follow(msgspec.Struct, frozen=True, tag=True):
@@ -43,6 +44,7 @@ class Follow(msgspec.Struct, frozen=True, tag=True):
     count: int
     warm_up: int
     to_topic: str = ""
+    exactly_once: bool = True
 
 
 class Followed(msgspec.Struct, frozen=True):

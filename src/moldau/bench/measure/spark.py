@@ -60,7 +60,8 @@ def measure_spark(bench: Workbench) -> Iterator[Row]:
                 if slots == max(_SLOTS):
                     yield _sink(bench, broker, spark)
                     yield _latency(bench, broker, spark)
-                    yield _latency(bench, broker, spark, to_topic=True)
+                    yield _latency(bench, broker, spark, to_topic="exactly once")
+                    yield _latency(bench, broker, spark, to_topic="at least once")
                     yield _spreads(bench, broker, spark)
     yield _scaling(contests[1, SMALL, "count"], contests[2, SMALL, "count"])
 
@@ -146,26 +147,45 @@ def _row(contest: _Contest, job: Read, slots: int) -> Row:
 
 
 def _sink(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
-    topic = bench.new_topic()
-    broker.create_topic(topic, _PARTITIONS)
+    """Write the same rows exactly once and at least once, in turns, to a topic for each."""
     rows = bench.scale.spark_sink_rows
-    job = Write(broker.bootstrap, topic, rows, SMALL)
+    jobs: list[Write] = []
+    for exactly_once in (True, False):
+        topic = bench.new_topic()
+        broker.create_topic(topic, _PARTITIONS)
+        jobs.append(Write(broker.bootstrap, topic, rows, SMALL, exactly_once))
     bench.say("rows to a topic")
-    warm_ups = _warm_up(bench, spark, job)
-    flows = [spark.flow(job) for _ in repeats(bench)]
-    broker.expect_messages(topic, rows * (warm_ups + len(flows)), _PARTITIONS)
-    broker.delete_topic(topic)
-    cost = figure("CPU per row", "us", [f.cpu_s * 1e6 / f.rows for f in flows])
-    return Row("spark", "rows to a topic, 100 B", (*_rates(flows, SMALL), cost))
+    writes = min(_warm_up(bench, spark, *jobs), 1) + bench.scale.repeats
+    flows: list[list[RowFlow]] = [[], []]
+    for _ in repeats(bench):
+        for job, done in zip(jobs, flows, strict=True):
+            done.append(spark.flow(job))
+    for job in jobs:
+        # A task for each slot, and in each partition a marker that its rows are committed.
+        markers = max(_SLOTS) * _PARTITIONS if job.exactly_once else 0
+        broker.expect_messages(job.topic, writes * (rows + markers), _PARTITIONS)
+        broker.delete_topic(job.topic)
+    once, at_least = flows
+    shares = [100 * b.seconds / a.seconds for a, b in zip(once, at_least, strict=True)]
+    return Row(
+        "spark",
+        "rows to a topic, 100 B",
+        (
+            *_rates(once, SMALL),
+            figure("CPU per row", "us", [f.cpu_s * 1e6 / f.rows for f in once]),
+            figure("rows at least once", "rows/s", [f.rows / f.seconds for f in at_least]),
+            figure("share of at least once", "%", shares, Target(85, at_least=True)),
+        ),
+    )
 
 
 def _latency(
-    bench: Workbench, broker: BrokerUnderTest, spark: _Spark, *, to_topic: bool = False
+    bench: Workbench, broker: BrokerUnderTest, spark: _Spark, *, to_topic: str = ""
 ) -> Row:
     """From a producer, through a streaming query, to its driver or to a consumer behind it."""
     count = bench.scale.spark_latency_messages
     warm_up = count // 5
-    where = "a topic" if to_topic else "foreachBatch"
+    where = f"a topic, {to_topic}" if to_topic else "foreachBatch"
     runs: list[list[float]] = []
     batches: list[float] = []
     for sample in repeats(bench):
@@ -173,7 +193,8 @@ def _latency(
         topic, target = bench.new_topic(), bench.new_topic() if to_topic else ""
         for name in filter(None, (topic, target)):
             broker.create_topic(name)
-        spark.tell(Follow(broker.bootstrap, topic, count, warm_up, target))
+        once = to_topic != "at least once"
+        spark.tell(Follow(broker.bootstrap, topic, count, warm_up, target, once))
         spark.wait_ready()
         consumer = None
         if to_topic:

@@ -24,6 +24,7 @@ from moldau.broker.api.registry import Answer, Refusal
 from moldau.broker.net.context import Context
 from moldau.broker.net.request import Request
 from moldau.broker.node import Node
+from moldau.broker.security.principal import broker_principal
 from moldau.cluster.controller import Controller
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.decisions.topics import Outcome
@@ -94,22 +95,27 @@ class Forwarding:
             logger.warning("%s could not be forwarded: %s", Api(request.api).name, error.message)
             return refuse(request, error)
         if answer is not None:
+            request.is_relayed = True
             return answer
         own = handler(request)
         return await own if inspect.isawaitable(own) else own
 
-    async def create_topics(self, topics: Sequence[NewTopic]) -> list[Outcome] | None:
+    async def create_topics(
+        self, topics: Sequence[NewTopic], asker: object
+    ) -> list[Outcome] | None:
         """Let the controller create these topics, and wait until this broker knows them.
 
+        The context of who asked for them goes along; without one they are this broker's own wish.
         What already exists is as good. None if this broker has become the controller.
         """
         if not topics:
             return []
         api, version = Api.CREATE_TOPICS, VERSIONS[Api.CREATE_TOPICS].last
         raw = encode_request(api, version, {"topics": [_described(topic) for topic in topics]})
-        own = Context("", "", 0, "", 0)
+        if not isinstance(asker, Context):
+            asker = Context("", "", 0, "", 0, broker_principal(self._id))
         try:
-            body = await self._ask(Request(api, version, 0, f"broker-{self._id}", own, raw=raw))
+            body = await self._ask(Request(api, version, 0, f"broker-{self._id}", asker, raw=raw))
         except ClusterError as error:
             return [error] * len(topics)
         if body is None:
@@ -192,6 +198,12 @@ class Forwarding:
         lane = self._peers.lane(broker, FORWARDING, patience_s=lambda: PATIENCE_S)
         connection = await lane.connection()
         if not connection.speaks(Api.ENVELOPE):
+            if request.authorizer is not None:
+                raise ClusterError(
+                    Error.UNSUPPORTED_VERSION,
+                    f"The controller, broker {broker}, is of a version without access control: "
+                    "upgrade it first.",
+                )
             return await connection.relay(api, version, request.raw)
         context = request.context
         values = {

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from moldau.broker.settings import BrokerSettings
+from moldau.broker.settings.broker import BrokerSettings
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.state import ClusterState

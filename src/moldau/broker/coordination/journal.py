@@ -6,11 +6,21 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from moldau.broker.coordination.records import KeyValue
+from moldau.broker.errors import code_and_message
 from moldau.broker.partitions.partition import Partition
-from moldau.log.errors import LogError
+from moldau.log.errors import (
+    CoordinatorFenced,
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    LogError,
+)
+from moldau.log.markers import TransactionEnd, append_marker
+from moldau.log.producers.verifications import Verification
 from moldau.records.batch import HEADER_SIZE, BatchError, BatchTooLarge
 from moldau.records.record import Record, build_batch
 from moldau.wire.errors import Error
@@ -23,8 +33,16 @@ Done = Callable[[Error], None]
 _RECORD_OVERHEAD = 40
 
 
-@dataclass(slots=True, eq=False)
-class _Pending:
+class Transactional(NamedTuple):
+    """The transaction that records are written in. The guard proves that it is known to be open,
+    where they are its first in the partition."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: Verification | None = None
+
+
+class _Pending(msgspec.Struct, eq=False):
     """A write that waits for the high watermark to reach `needed`."""
 
     needed: int
@@ -57,15 +75,55 @@ class Journal:
         self._pending: deque[_Pending] = deque()
 
     def write(
-        self, records: Sequence[KeyValue], now_ms: int, apply: Callable[[], None], done: Done
+        self,
+        records: Sequence[KeyValue],
+        now_ms: int,
+        apply: Callable[[], None],
+        done: Done,
+        transaction: Transactional | None = None,
     ) -> None:
-        """Append the records and write them out at once."""
-        partition = self.partition
+        """Append the records and write them out at once; in a transaction, if one is given."""
         if not records:
             apply()
             done(Error.NONE)
             return
-        error = self._append(records, now_ms)
+        log, epoch = self.partition.log, self.leader_epoch
+        guard = None if transaction is None else transaction.guard
+
+        def append() -> None:
+            limit = log.config.max_message_bytes
+            batches = list(_batches(records, limit, now_ms, transaction))
+            for batch in batches:
+                # Before the first of them is there: all of it is written, or nothing.
+                if len(batch) > limit:
+                    raise BatchTooLarge(len(batch), limit)
+            for batch in batches:
+                log.append(
+                    memoryview(batch), epoch, now_ms, from_client=False, has_keys=True, guard=guard
+                )
+
+        self._write(append, apply, done)
+
+    def settle(self, done: Done) -> None:
+        """Call `done` once all that was written so far is safe, or the error if it cannot be."""
+        if not self._leads:
+            done(Error.NOT_COORDINATOR)
+        elif not self._pending:
+            done(Error.NONE)
+        else:
+            self._wait(self._pending[-1].needed, nothing, done)
+
+    def write_marker(
+        self, end: TransactionEnd, now_ms: int, apply: Callable[[], None], done: Done
+    ) -> None:
+        """Append the end of a transaction and write it out at once."""
+        self._write(
+            lambda: append_marker(self.partition.log, end, self.leader_epoch, now_ms), apply, done
+        )
+
+    def _write(self, append: Callable[[], object], apply: Callable[[], None], done: Done) -> None:
+        partition = self.partition
+        error = self._append(append)
         partition.announce()
         if error:
             done(error)
@@ -75,12 +133,27 @@ class Journal:
             apply()
             done(Error.NONE)
             return
-        pending = _Pending(needed, apply, done)
-        pending.timer = self._loop.call_later(self._timeout_s, self._time_out, pending)
-        self._pending.append(pending)
+        self._wait(needed, apply, done)
         partition.wait(self)
         partition.ask_flush()
         self.notify()
+
+    def when_replicated(self, apply: Callable[[], None]) -> None:
+        """Call `apply` once every in-sync replica has what the log holds by now; at once if they
+        have it, and never if this broker does not lead for so long."""
+        needed = self.partition.log.log_end
+        if not self._pending and self.partition.log.high_watermark >= needed:
+            apply()
+            return
+        self._pending.append(_Pending(needed, apply, None))
+        self.partition.wait(self)
+        self.partition.ask_flush()
+        self.notify()
+
+    def _wait(self, needed: int, apply: Callable[[], None], done: Done) -> None:
+        pending = _Pending(needed, apply, done)
+        pending.timer = self._loop.call_later(self._timeout_s, self._time_out, pending)
+        self._pending.append(pending)
 
     def notify(self) -> None:
         """The high watermark moved, or the partition changed hands."""
@@ -105,19 +178,19 @@ class Journal:
         partition = self.partition
         return partition.is_leader and partition.leader_epoch == self.leader_epoch
 
-    def _append(self, records: Sequence[KeyValue], now_ms: int) -> Error:
+    def _append(self, append: Callable[[], object]) -> Error:
         partition = self.partition
-        log = partition.log
         if not self._leads:
             return Error.NOT_COORDINATOR
         if len(partition.isr) < partition.min_isr:
             return Error.COORDINATOR_NOT_AVAILABLE
         try:
-            for batch in _batches(records, log.config.max_message_bytes, now_ms):
-                log.append(memoryview(batch), self.leader_epoch, now_ms, from_client=False)
+            append()
         except BatchTooLarge as problem:
             logger.warning("a record is too large for %s: %s", partition.topic, problem)
             error = Error.UNKNOWN_SERVER_ERROR
+        except (InvalidProducerEpoch, InvalidTransactionState, CoordinatorFenced) as problem:
+            error = code_and_message(problem)[0]
         except (BatchError, LogError) as problem:
             logger.error("a write to %s failed: %s", partition.topic, problem)
             error = Error.NOT_COORDINATOR
@@ -156,15 +229,28 @@ def nothing() -> None:
     """Apply nothing: the record is all there is to it."""
 
 
-def _batches(records: Sequence[KeyValue], max_bytes: int, now_ms: int) -> Iterator[bytearray]:
+def _batches(
+    records: Sequence[KeyValue], max_bytes: int, now_ms: int, transaction: Transactional | None
+) -> Iterator[bytearray]:
     """Pack the records into as few batches as the topic's limit allows."""
     chunk: list[Record] = []
     size = HEADER_SIZE
     for key, value in records:
         more = _RECORD_OVERHEAD + len(key) + len(value or b"")
         if chunk and size + more > max_bytes:
-            yield build_batch(chunk)
+            yield _batch(chunk, transaction)
             chunk, size = [], HEADER_SIZE
         chunk.append(Record(len(chunk), now_ms, key, value))
         size += more
-    yield build_batch(chunk)
+    yield _batch(chunk, transaction)
+
+
+def _batch(records: Sequence[Record], transaction: Transactional | None) -> bytearray:
+    if transaction is None:
+        return build_batch(records)
+    return build_batch(
+        records,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        is_transactional=True,
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from moldau.broker.node import Node
 from moldau.broker.partitions.replicas import Replicas
-from moldau.broker.settings import BrokerSettings
+from moldau.broker.settings.broker import BrokerSettings
 from moldau.cluster.controller import Controller
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.errors import ClusterError

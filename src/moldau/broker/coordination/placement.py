@@ -16,16 +16,17 @@ class Size(NamedTuple):
     partitions: int
     replication_factor: int
     segment_bytes: int
+    # None leaves min.insync.replicas to the cluster's default.
+    min_isr: int | None = None
 
 
 def new_topic(topic: InternalTopic, size: Size, brokers: int) -> NewTopic:
     """Describe the topic as it is created in a cluster of so many brokers."""
-    return NewTopic(
-        topic.name,
-        size.partitions,
-        min(size.replication_factor, brokers),
-        configs={**topic.configs, "segment.bytes": str(size.segment_bytes)},
-    )
+    replicas = min(size.replication_factor, brokers)
+    configs = {**topic.configs, "segment.bytes": str(size.segment_bytes)}
+    if size.min_isr is not None:
+        configs["min.insync.replicas"] = str(min(size.min_isr, replicas))
+    return NewTopic(topic.name, size.partitions, replicas, configs=configs)
 
 
 @lru_cache(maxsize=65_536)

@@ -18,15 +18,15 @@ class Fields:
     """Reads one field after the other; InvalidRecord where the bytes end too early.
 
     Lengths are plain until `version` has read a version that is flexible: then they are compact,
-    and there are tagged fields.
+    and there are tagged fields. What is inside a tagged field is compact from the start.
     """
 
     __slots__ = ("_compact", "_data", "_position")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, compact: bool = False) -> None:
         self._data = data
         self._position = 0
-        self._compact = False
+        self._compact = compact
 
     def version(self, last: int, first_flexible: int) -> int:
         """Read the version that a value begins with."""
@@ -42,11 +42,17 @@ class Fields:
         return value
 
     def count(self) -> int:
+        count = self.nullable_count()
+        if count is None:
+            raise InvalidRecord("an array that must not be null is null")
+        return count
+
+    def nullable_count(self) -> int | None:
         count = self._uvarint() - 1 if self._compact else self.fixed(INT32)
         # Every element takes a byte at least, so a lying count is caught before anything is built.
-        if count < 0 or count > len(self._data) - self._position:
+        if count < -1 or count > len(self._data) - self._position:
             raise InvalidRecord(f"{count} elements do not fit")
-        return count
+        return None if count == -1 else count
 
     def text(self) -> str:
         text = self.nullable_text()
@@ -69,11 +75,23 @@ class Fields:
         position = self._advance(size)
         return self._data[position : position + size]
 
+    def raw(self, size: int) -> bytes:
+        """Read so many bytes."""
+        position = self._advance(size)
+        return self._data[position : position + size]
+
     def skip_tags(self) -> None:
+        self.tags()
+
+    def tags(self) -> dict[int, bytes]:
+        """Read the tagged fields, by their numbers; none in a version that is not flexible."""
+        found: dict[int, bytes] = {}
         if self._compact:
             for _ in range(self._uvarint()):
-                self._uvarint()
-                self._advance(self._uvarint())
+                tag, size = self._uvarint(), self._uvarint()
+                position = self._advance(size)
+                found[tag] = self._data[position : position + size]
+        return found
 
     def _uvarint(self) -> int:
         value = 0

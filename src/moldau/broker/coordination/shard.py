@@ -13,14 +13,21 @@ class State(Protocol):
     Made for one leader epoch of the partition, with a journal that writes in that epoch only.
     """
 
-    def read_back(self, key: bytes, value: bytes) -> None:
-        """Take in what the log says last of a key; InvalidRecord where that means nothing."""
-
     def begin(self) -> None:
         """Go on from what was read back, which is all there is: requests come in from here on."""
 
     def end(self) -> None:
         """Send everyone who waits to another broker, which leads the partition by now."""
+
+
+class Compacted(State, Protocol):
+    """The content of a shard of a compacted topic."""
+
+    def read_back(self, key: bytes, value: bytes) -> None:
+        """Take in what the log says last of a key; InvalidRecord where that means nothing."""
+
+    def read_back_open(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        """Take in what an open transaction has written; None if it was written over since."""
 
 
 S = TypeVar("S", bound=State)

@@ -2,7 +2,8 @@
 
     what happens to a partition         what happens to its shard
     this broker comes to lead it        is made and read back; whoever asks is told to wait
-    everything is read back             serves
+    everything is read back             serves, once every in-sync replica has it too: whoever leads
+                                        next must know what was said because of it
     it leads in another epoch           ends; another is made and read back
     it leads no more, or stops          ends: who waits is sent to the new leader
 
@@ -13,19 +14,20 @@ that it was for has ended then, and what was read is dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Generic
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Generic
 
 from moldau.broker.coordination.host import Host
 from moldau.broker.coordination.journal import Journal
 from moldau.broker.coordination.loading import load
 from moldau.broker.coordination.placement import Size, new_topic, partition_of
-from moldau.broker.coordination.shard import S, Shard
+from moldau.broker.coordination.shard import Compacted, S, Shard
 from moldau.broker.partitions.partition import Partition
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.internal_topics import InternalTopic
 from moldau.cluster.state.topics import NO_LEADER
 from moldau.log.errors import LogError
+from moldau.log.log import Log
 from moldau.records.batch import BatchError
 from moldau.wire.errors import Error
 
@@ -36,7 +38,8 @@ class Shards(Generic[S]):
     """The shards of one internal topic on this broker. Event loop only.
 
     `size` says how large the topic is made if it is not there; `new_state` makes the state of a
-    shard, which writes to the journal that it is given.
+    shard, which writes to the journal that it is given. `read_back` gives a state what a log says,
+    if the last value of each key is not all that counts.
     """
 
     def __init__(
@@ -47,12 +50,14 @@ class Shards(Generic[S]):
         size: Callable[[], Size],
         write_timeout_ms: Callable[[], int],
         new_state: Callable[[Journal], S],
+        read_back: Callable[[Log, S], Awaitable[None]] | None = None,
     ) -> None:
         self.topic = topic
         self._host = host
         self._size = size
         self._write_timeout_ms = write_timeout_ms
         self._new_state = new_state
+        self._read_log: Callable[[Log, Any], Awaitable[None]] = read_back or _read_latest
         self._shards: dict[int, Shard[S]] = {}
 
     # Where a key belongs
@@ -85,7 +90,11 @@ class Shards(Generic[S]):
 
     def find(self, key: str) -> S | Error:
         """Find what is kept here of the shard of a key, or say why it is not."""
-        shard = self._shards.get(self.partition_of(key))
+        return self.at(self.partition_of(key))
+
+    def at(self, index: int) -> S | Error:
+        """Find what is kept here of the shard of a partition, or say why it is not."""
+        shard = self._shards.get(index)
         if shard is None:
             return Error.NOT_COORDINATOR
         return shard.state if shard.is_loaded else Error.COORDINATOR_LOAD_IN_PROGRESS
@@ -135,7 +144,7 @@ class Shards(Generic[S]):
         started = self._host.loop.time()
         name = f"{self.topic.name}-{shard.index}"
         try:
-            await load(partition.log, shard.state.read_back)
+            await self._read_log(partition.log, shard.state)
         except (LogError, BatchError, OSError) as problem:
             # If the shard has ended, the log is being made like another leader's.
             if self._shards.get(shard.index) is shard:
@@ -143,12 +152,20 @@ class Shards(Generic[S]):
             return
         if self._shards.get(shard.index) is not shard:
             return
-        shard.is_loaded = True
-        shard.state.begin()
-        took_ms = (self._host.loop.time() - started) * 1000
-        logger.info("coordinating %s of %s, read in %.0f ms", shard.state, name, took_ms)
+
+        def serve() -> None:
+            shard.is_loaded = True
+            shard.state.begin()
+            took_ms = (self._host.loop.time() - started) * 1000
+            logger.info("coordinating %s of %s, read in %.0f ms", shard.state, name, took_ms)
+
+        shard.journal.when_replicated(serve)
 
     def _end(self, index: int) -> None:
         shard = self._shards.pop(index, None)
         if shard is not None:
             shard.end()
+
+
+async def _read_latest(log: Log, state: Compacted) -> None:
+    await load(log, state.read_back, state.read_back_open)

@@ -8,7 +8,9 @@ from typing import Any
 from moldau.broker.membership.departures import Departures
 from moldau.broker.net.context import Context
 from moldau.broker.net.listener import Listener
+from moldau.broker.net.request import AskAnotherBroker
 from moldau.broker.node import Node
+from moldau.broker.partitions.replicas import Replicas
 from moldau.cluster.state.topics import BrokerInfo, Endpoint
 from moldau.wire.primitives import Endpoint as LeaderEndpoint
 
@@ -16,10 +18,26 @@ from moldau.wire.primitives import Endpoint as LeaderEndpoint
 class KnownBrokers:
     """The brokers that are there, and those that were there a moment ago. Event loop only."""
 
-    def __init__(self, node: Node, departures: Departures, listeners: Sequence[Listener]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        departures: Departures,
+        listeners: Sequence[Listener],
+        replicas: Replicas,
+    ) -> None:
         self._node = node
         self._departures = departures
         self._listeners = listeners
+        self._replicas = replicas
+
+    def check_current(self) -> None:
+        """Raise AskAnotherBroker while this broker is out of the cluster, unless it is alone.
+
+        It believes what was so when it left: that it leads, or coordinates. librdkafka asks the
+        broker that it used last, and would be told so again and again.
+        """
+        if self._replicas.is_fenced and any(id != self._node.id for id in self._node.state.brokers):
+            raise AskAnotherBroker("out of the cluster, so other brokers know better who leads")
 
     def describe(self, context: Context, *, with_departed: bool = False) -> list[dict[str, Any]]:
         """Return the brokers as Metadata shows them to who came in by this connection's listener.

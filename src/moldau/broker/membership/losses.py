@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from moldau.cluster.decisions.elections import Held, Loss
 from moldau.cluster.state.topics import Topic
@@ -15,8 +16,7 @@ logger = logging.getLogger("moldau.broker")
 _MOST_SENTENCES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True):
     """A log that ends before it did, or is not there."""
 
     topic: str

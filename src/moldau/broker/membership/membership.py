@@ -21,14 +21,17 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from moldau.broker.membership.identity import Identity
 from moldau.broker.membership.losses import Losses
 from moldau.broker.net.connections import Connections
 from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.partitions.replicas import Replicas
-from moldau.broker.settings import BrokerSettings
+from moldau.broker.settings.broker import BrokerSettings
 from moldau.cluster.controller import Controller
 from moldau.cluster.decisions.elections import departed
+from moldau.cluster.decisions.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.liveness import dead_among
 from moldau.cluster.state.topics import BrokerInfo, Endpoint
@@ -38,6 +41,7 @@ from moldau.peer.peers import Peers
 
 if TYPE_CHECKING:
     from moldau.broker.net.listener import Listener
+    from moldau.cluster.zookeeper.sessions.client import ZooKeeperSecurity
 
 logger = logging.getLogger("moldau.broker")
 
@@ -70,6 +74,14 @@ class Membership:
         self.is_clustered = node.is_clustered
         self._identity = Identity(node.logs, node.id)
         self.store = node.store
+        # Where this broker serves HTTP, if it does, and how.
+        self._http: tuple[str, int] | None = None
+        self._http_scheme = "http"
+
+    def serves_http_at(self, host: str, port: int, *, has_tls: bool = False) -> None:
+        """Let other brokers know the address, with the next registration."""
+        self._http = (host, port)
+        self._http_scheme = "https" if has_tls else "http"
 
     async def open(self) -> None:
         """Read the cluster's state and make sure that this data folder belongs to it."""
@@ -126,9 +138,14 @@ class Membership:
 
     async def register(self) -> None:
         """Register as a broker of the cluster, at the address where it now listens."""
-        info = await self.store.register(
-            own_info(self._node.settings, self._listeners, self._identity.folder_id)
-        )
+        settings = self._node.settings
+        own = own_info(settings, self._listeners, self._identity.folder_id)
+        if self._http is not None:
+            host, port = _reachable(settings, self._http)
+            name = f"[{host}]" if ":" in host else host
+            http = f"{self._http_scheme}://{name}:{port}"
+            own = msgspec.structs.replace(own, http=http)
+        info = await self.store.register(own)
         if self.is_clustered:
             logger.info(
                 "registered as broker %d at %s:%d in cluster %s, epoch %d",
@@ -185,15 +202,24 @@ def own_info(
         settings.broker_rack or None,
         folder_id=folder_id,
         keeps_elr=True,
+        transaction_version=TRANSACTION_VERSION,
+        group_version=GROUP_VERSION,
+        share_version=SHARE_VERSION,
         endpoints=endpoints,
     )
 
 
 def _endpoint(settings: BrokerSettings, listener: Listener) -> Endpoint:
-    host, port = listener.advertised or (listener.host, listener.port)
+    address = listener.advertised or (listener.host, listener.port)
+    return Endpoint(listener.name, *_reachable(settings, address), listener.protocol)
+
+
+def _reachable(settings: BrokerSettings, address: tuple[str, int]) -> tuple[str, int]:
+    """Return an address that others can connect to."""
+    host, port = address
     if settings.zookeeper_connect and host in _WILDCARDS:
         host = _address_towards(settings.zookeeper_connect)
-    return Endpoint(listener.name, host, port)
+    return host, port
 
 
 def new_store(settings: BrokerSettings, listeners: Iterable[Listener]) -> MetadataStore:
@@ -208,6 +234,30 @@ def new_store(settings: BrokerSettings, listeners: Iterable[Listener]) -> Metada
         settings.node_id,
         session_timeout_ms=settings.zookeeper_session_timeout_ms,
         connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
+        security=_zookeeper_security(settings),
+    )
+
+
+def _zookeeper_security(settings: BrokerSettings) -> ZooKeeperSecurity:
+    from moldau.cluster.zookeeper.sessions.client import ZooKeeperSecurity
+
+    tls = None
+    if settings.zookeeper_ssl_client_enable:
+        from moldau.security.tls_settings import TlsSettings
+
+        tls = TlsSettings(
+            ssl_keystore_type=settings.zookeeper_ssl_keystore_type,
+            ssl_keystore_location=settings.zookeeper_ssl_keystore_location,
+            ssl_keystore_password=settings.zookeeper_ssl_keystore_password,
+            ssl_truststore_type=settings.zookeeper_ssl_truststore_type,
+            ssl_truststore_location=settings.zookeeper_ssl_truststore_location,
+            ssl_truststore_password=settings.zookeeper_ssl_truststore_password,
+            ssl_endpoint_identification_algorithm=(
+                settings.zookeeper_ssl_endpoint_identification_algorithm
+            ),
+        )
+    return ZooKeeperSecurity(
+        settings.zookeeper_digest, settings.zookeeper_set_acl, tls, settings.zookeeper_login
     )
 
 

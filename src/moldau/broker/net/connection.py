@@ -15,9 +15,8 @@ A request may be answered later (a long poll, a write that waits for its replica
 it on the same connection are handled meanwhile, but their answers wait: Kafka's clients match
 answers to requests by their order. Event loop only.
 
-In a cluster a broker answers as a leader only while its lease lasts: see `moldau.cluster.lease`.
-Requests that come later find it leading nothing; answers that are later are dropped with their
-connection, and clients ask again.
+In a cluster a broker answers as a leader only while its lease lasts (`moldau.cluster.lease`): later
+requests find it leading nothing, and later answers are dropped with their connection.
 """
 
 from __future__ import annotations
@@ -30,12 +29,13 @@ from time import monotonic
 from typing import Any
 
 from moldau.broker.net.connections import Connections
-from moldau.broker.net.context import Context
+from moldau.broker.net.context import Context, context_of
+from moldau.broker.net.doors.login import Login
 from moldau.broker.net.frames import PREFIX, end_of_frame, first_frame
 from moldau.broker.net.input import BUSY, Input
-from moldau.broker.net.listener import Listener
-from moldau.broker.net.output import Output
-from moldau.broker.net.pacing import send_unpaced_at_home
+from moldau.broker.net.listener import Door, Listener
+from moldau.broker.net.outputs.output import Output
+from moldau.broker.net.outputs.pacing import send_unpaced_at_home
 from moldau.broker.net.reading import (
     AWAITS_MEMORY,
     AWAITS_TURN,
@@ -44,8 +44,10 @@ from moldau.broker.net.reading import (
     ENDED,
     Reading,
 )
+from moldau.broker.net.request import AskAnotherBroker
 from moldau.broker.net.responses import Response, Responses
 from moldau.broker.net.turns import SLICE_S
+from moldau.broker.security.principal import shortened
 from moldau.cluster.clock import now
 from moldau.wire.primitives import Endpoint, MalformedRequest
 
@@ -61,10 +63,10 @@ class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
     __slots__ = (
-        "_all", "_aside", "_beat", "_commit", "_enter", "_lease", "_listener", "_loop", "_output",
-        "_reading", "_responses", "_transport", "active_at", "answer", "client_id", "client_name",
-        "context", "exit", "hold", "input", "prepared", "received_at", "receiving_since",
-        "reserve", "staged",
+        "_all", "_aside", "_beat", "_commit", "_enter", "_lease", "_limit", "_listener", "_loop",
+        "_output", "_reading", "_responses", "_transport", "active_at", "answer", "client_id",
+        "client_name", "context", "exit", "hold", "input", "login", "prepared", "received_at",
+        "receiving_since", "reserve", "staged",
     )  # fmt: skip
 
     def __init__(self, connections: Connections[Any], listener: Listener) -> None:
@@ -79,14 +81,17 @@ class Connection(asyncio.BufferedProtocol):
         self._beat = connections.beat
         self.input = Input(connections.request_memory)
         self._aside: Aside | None = None
-        # What the work that was done aside has found for the request at the front; None, or
-        # something whose `end` is called when that has been handled.
+        # What work aside has found for the first request, or None; then `end` is called.
         self.prepared: Any = None
         # The appends that the next `commit` writes.
         self.staged: list[Any] = []
         # The client's name for itself, as sent and as text.
         self.client_name = b""
         self.client_id = ""
+        # How far the client has proved who it is; None where it need not by SASL.
+        self.login: Login | None = None
+        # The largest request meanwhile; 0 is that of all others.
+        self._limit = 0
         # When what is being handled had come (`time.monotonic`).
         self.received_at = 0.0
         # When bytes came last, and since when the unfinished request is coming.
@@ -105,17 +110,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.set_protocol(asyncio.Protocol())
             transport.close()
             return
-        local = transport.get_extra_info("sockname")
-        client = transport.get_extra_info("peername") or ("?", 0)
-        (host, port, *_), (peer, number, *_) = local, client
-        self.context = Context(
-            self._listener.name,
-            host,
-            port,
-            peer,
-            number,
-            is_inter_broker=self._listener.is_inter_broker,
-        )
+        listener = self._listener
+        self.context = context_of(transport, listener.name, listener.is_inter_broker)
         send_unpaced_at_home(transport)
         self._reading = Reading(transport, self._go_on)
         self._responses = Responses(self._output, partial(self._reading.block, BACKED_UP))
@@ -123,8 +119,10 @@ class Connection(asyncio.BufferedProtocol):
         self.reserve = self._responses.reserve
         self.hold = self._responses.hold
         self._output.begin()
-        if not self._all.register(self):
-            self.close("the limit of max.connections or of the system is reached")
+        # An acceptor has counted it before the handshake.
+        is_let_in = self._all.register(self, is_counted=listener.acceptor is not None)
+        if is_let_in and listener.door is not None:
+            self._enter_by(listener.door)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.input.room()
@@ -158,6 +156,8 @@ class Connection(asyncio.BufferedProtocol):
         return not self._is_drained
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.login is not None:
+            self.login.stop()
         self._reading.end()
         self._output.close()
         self._responses.abandon()
@@ -165,6 +165,20 @@ class Connection(asyncio.BufferedProtocol):
         if not self._reading.blocked & AWAITS_WORK_ASIDE:
             # Callbacks refer to the connection and it to them: the collector may take its time.
             self.input.drop()
+
+    def _enter_by(self, door: Door) -> None:
+        try:
+            self.context.become(door.principal_of(self._transport))
+        except ValueError as reason:
+            self.close(str(reason))
+            return
+        if door.sasl is not None:
+            self.login = Login(self, self._all, door.sasl)
+
+    def gate(self, enter: Callable[[Any, memoryview], None], limit: int) -> None:
+        """Handle requests by this function from now on, none larger than that; 0 is any."""
+        self._enter = enter
+        self._limit = limit
 
     # -- answers; `answer`, `reserve` and `hold` are those of `Responses`
 
@@ -178,6 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         response.parts = parts
         self._responses.settle()
         self._output.flush()
+        self._all.answered_late(response)
         if self._reading.blocked:
             self._look_again()
 
@@ -190,6 +205,10 @@ class Connection(asyncio.BufferedProtocol):
         self._output.close()
         self.finish()
 
+    @property
+    def cold_reads(self) -> int:
+        return self._output.cold_reads
+
     def endpoints(self) -> list[Endpoint]:
         """Return where this client reaches the brokers, for an answer that names a leader."""
         return self._all.endpoints(self.context.listener)
@@ -199,12 +218,8 @@ class Connection(asyncio.BufferedProtocol):
     def close(self, reason: str) -> None:
         """End the connection at once and log why, once for many of a kind."""
         if self._all.hangups.note(self.context.client_host, reason):
-            logger.warning(
-                "closing connection from %s (client %r): %s",
-                self.context.client,
-                self.client_id,
-                reason,
-            )
+            client, name = self.context.client, shortened(self.client_id)
+            logger.warning("closing connection from %s (client %r): %s", client, name, reason)
         self.finish()
 
     def fail(self, error: Exception, what: str) -> None:
@@ -249,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
         received, reading, responses = self.input, self._reading, self._responses
         view, start = received.view, 0
         filled = 0 if reading.blocked and not is_due else received.filled
-        limit = self._all.node.settings.socket_request_max_bytes
+        limit = self._limit or self._all.node.settings.socket_request_max_bytes
         needed = 0
         failed = False
         enter = self._enter
@@ -270,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
                     start = start if self._aside is not None else end
                     break
                 start = end
-        except MalformedRequest as reason:
+        except (MalformedRequest, AskAnotherBroker) as reason:
             self.close(str(reason))
         except Exception as error:
             self.fail(error, "a request")
@@ -283,6 +298,10 @@ class Connection(asyncio.BufferedProtocol):
             lease.expire()
         responses.settle()
         self._output.flush()
+        if (metrics := self.exit.metrics) is not None and (metrics.writes or metrics.left):
+            metrics.end_turn(now_s)
+        if (spent := self._all.spent) is not None:
+            spent(self.context, self.client_id, now_s, monotonic())
         if self._output.backed_up:
             reading.block(BACKED_UP)
         elif responses.unsent:
@@ -305,6 +324,8 @@ class Connection(asyncio.BufferedProtocol):
         """Write what has been staged so far."""
         staged, self.staged = self.staged, []
         self._commit(staged)
+        if (metrics := self.exit.metrics) is not None:
+            metrics.writes += len(staged)
 
     def rename(self, name: memoryview) -> None:
         """Note the client's name for itself."""
@@ -347,6 +368,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def take_turn(self) -> None:
         self._reading.unblock(AWAITS_TURN)
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing for a while: the client has used up what it may do (KIP-219)."""
+        self._reading.mute(self._loop, seconds)
 
     def take_memory(self) -> None:
         self._reading.unblock(AWAITS_MEMORY)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from typing import Any
 
+import msgspec
+
+from moldau.broker.security.authorizer import Grants
 from moldau.broker.security.principal import ANONYMOUS, Principal
 
+_MAPPED = "::ffff:"
 
-@dataclass(slots=True)
-class Context:
+
+def plain_host(host: str) -> str:
+    """Return an address as rules name it: an IPv4 address that came mapped into IPv6 as itself."""
+    if host[:7].lower() == _MAPPED and "." in host:
+        return host[7:]
+    return host
+
+
+class Context(msgspec.Struct):
     """One per connection. Only the principal ever changes, when the client proves who it is.
 
     The local address is the one that the client reached.
@@ -22,8 +34,23 @@ class Context:
     principal: Principal = ANONYMOUS
     # Whether other brokers connect here; their word about the original client is trusted.
     is_inter_broker: bool = False
+    # What it was granted, and the rates it counts for, so that neither is looked for each time.
+    grants: Grants | None = None
+    meter: Any = None
+
+    def become(self, principal: Principal) -> None:
+        """Be somebody else from now on, with nothing of what the one before was granted."""
+        self.principal = principal
+        self.grants = self.meter = None
 
     @property
     def client(self) -> str:
         """The client's address, for logs."""
         return f"{self.client_host}:{self.client_port}"
+
+
+def context_of(transport: asyncio.BaseTransport, listener: str, is_inter_broker: bool) -> Context:
+    """Return the context of a connection that has just come in by a listener."""
+    host, port, *_ = transport.get_extra_info("sockname")
+    peer, number, *_ = transport.get_extra_info("peername") or ("?", 0)
+    return Context(listener, host, port, plain_host(peer), number, is_inter_broker=is_inter_broker)

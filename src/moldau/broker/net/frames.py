@@ -6,6 +6,8 @@ from moldau.wire.primitives import INT32, MalformedRequest
 
 # The size before a frame.
 PREFIX = 4
+# The first bytes of a TLS handshake, without the minor version.
+_TLS_HELLO = 0x160301
 
 
 def end_of_frame(view: memoryview, start: int, limit: int) -> int:
@@ -16,6 +18,8 @@ def end_of_frame(view: memoryview, start: int, limit: int) -> int:
     """
     (size,) = INT32.unpack_from(view, start)
     if not 0 < size <= limit:
+        if size >> 8 == _TLS_HELLO:
+            raise MalformedRequest("the client speaks TLS, which this listener does not")
         raise MalformedRequest(f"a request claims {size} bytes (at most {limit})")
     return start + PREFIX + int(size)
 

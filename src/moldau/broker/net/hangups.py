@@ -30,9 +30,12 @@ class Hangups:
         self._counts: dict[tuple[str, str], int] = {}
         self._latest: dict[tuple[str, str], str] = {}
         self._timer: asyncio.TimerHandle | None = None
+        # All since the start.
+        self.total = 0
 
     def note(self, host: str, reason: str) -> bool:
         """Count one; return whether it is the first of its kind, which the caller logs in full."""
+        self.total += 1
         kind = host, _NUMBERS.sub("#", reason)
         if kind not in self._counts and len(self._counts) >= _MOST_KINDS:
             kind = _OTHERS

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from moldau.broker.net.output import Output
+from moldau.broker.metrics import Metrics
+from moldau.broker.net.outputs.output import Output
 from moldau.broker.net.request import Request
 
 # Answers that may be under way before no further request of the connection is read, and the bytes
@@ -39,6 +40,34 @@ class Response:
         """Return the codes of all errors that the answer tells of."""
         raise NotImplementedError
 
+    def tally(self, metrics: Metrics) -> None:
+        """Count what is special about the answer, which has left: errors, and bytes of topics."""
+        for code in self.errors():
+            metrics.errors[self.request.api, code] += 1
+
+    def waited_for(self) -> str | None:
+        """Return what the answer waited for; None if the client asked for the wait."""
+        return "its handler took that long"
+
+    @property
+    def throttle_ms(self) -> int:
+        """How long the client has to wait for other reasons than this broker's quotas."""
+        return 0
+
+    @property
+    def volume(self) -> int:
+        """The bytes of records in the answer."""
+        return 0
+
+    def withhold(self) -> None:
+        """Answer without the records: who asked has had too many already."""
+
+    def mute(self, seconds: float) -> None:
+        """Stop reading from who asked for a while."""
+        connection = getattr(self, "connection", None)
+        if connection is not None:
+            connection.mute(seconds)
+
     def abandon(self) -> None:
         """The connection is gone: lets go of whatever the answer was waiting for."""
 
@@ -47,6 +76,9 @@ class LongPoll(Response):
     """An answer that may only be waiting for news."""
 
     __slots__ = ()
+
+    def waited_for(self) -> str | None:
+        return None
 
     def complete(self) -> None:
         """Answer now, with what is there."""

@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol
 
+from moldau.broker.metrics import Histogram
 from moldau.log.errors import StorageError
-from moldau.log.flush import Flush
-from moldau.log.flushing import prepare_flush
+from moldau.log.flushes.flush import Flush
+from moldau.log.flushes.flushing import prepare_flush
 from moldau.log.log import Log
 from moldau.settings import LONG_MAX
 
@@ -51,6 +52,8 @@ class Flusher:
         self._due: dict[Flushed, asyncio.TimerHandle] = {}
         self._running: dict[Flushed, asyncio.Future[None]] = {}
         self._again: set[Flushed] = set()
+        # How long the flushes took, waiting for a thread included.
+        self.latency = Histogram()
         self._closed = False
 
     def appended(self, partition: Flushed) -> None:
@@ -85,7 +88,7 @@ class Flusher:
             return
         running = self._loop.run_in_executor(self._threads, flush.run)
         self._running[partition] = running
-        running.add_done_callback(partial(self._finished, partition, flush))
+        running.add_done_callback(partial(self._finished, partition, flush, self._loop.time()))
 
     async def force(self, partition: Flushed) -> None:
         """Wait until everything written so far is on disk, whatever the policy, or the disk has
@@ -111,7 +114,10 @@ class Flusher:
         self._due.clear()
         await asyncio.to_thread(self._threads.shutdown)
 
-    def _finished(self, partition: Flushed, flush: Flush, running: asyncio.Future[None]) -> None:
+    def _finished(
+        self, partition: Flushed, flush: Flush, began_at: float, running: asyncio.Future[None]
+    ) -> None:
+        self.latency.add(self._loop.time() - began_at)
         del self._running[partition]
         again = partition in self._again
         self._again.discard(partition)

@@ -16,12 +16,11 @@ from moldau.broker.slices import Slices
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.log.prewriting import begin_prewrite
 from moldau.log.segments.batch_file import Buffer
-from moldau.log.segments.prewrite import Prewrite
+from moldau.log.segments.prewrite import WORTH_PREWRITING, Prewrite
 from moldau.topic_partition import TopicPartition
 
 # A Produce request of more is written by a thread, but for batches of less than is worth it.
 LARGE = 4 << 20
-_WORTH_IT = 128 << 10
 # How many requests are written at the same time.
 _THREADS = 2
 # How many batches are given room before the loop serves others.
@@ -73,7 +72,7 @@ class LargeWrites:
             if partition is None or not partition.is_leader or key[0] in INTERNAL_TOPICS:
                 continue
             log = partition.log
-            if _WORTH_IT <= len(batch) <= log.config.max_message_bytes:
+            if WORTH_PREWRITING <= len(batch) <= log.config.max_message_bytes:
                 write.add(begin_prewrite(log, batch, now_ms))
             if number % _AT_A_TIME == 0:
                 await slices.rest()

@@ -13,7 +13,10 @@ from moldau.cluster.state.topics import minimum_isr
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
+from moldau.log.markers import TransactionEnd, append_marker
+from moldau.log.producers.verifications import Verification
 from moldau.log.record_check import RecordCheck
+from moldau.log.replica import append_replica
 from moldau.log.retention import delete_records_before
 from moldau.wire.errors import Error
 
@@ -60,32 +63,11 @@ class Partition:
     """
 
     __slots__ = (
-        "_announced_end",
-        "_announced_watermark",
-        "_broker_id",
-        "_dirty",
-        "_flusher",
-        "_is_dirty",
-        "_unclean_elections",
-        "adding",
-        "elr",
-        "epoch_start",
-        "follower_sessions",
-        "in_sync",
-        "index",
-        "is_cut",
-        "is_leader",
-        "isr",
-        "lag_s",
-        "leader",
-        "leader_epoch",
-        "log",
-        "min_isr",
-        "replicas",
-        "topic",
-        "topic_id",
-        "waiters",
-    )
+        "_announced_end", "_announced_watermark", "_broker_id", "_dirty", "_flusher", "_is_dirty",
+        "adding", "elr", "epoch_start", "follower_sessions", "in_sync",
+        "index", "is_cut", "is_leader", "isr", "lag_s", "leader", "leader_epoch", "log", "min_isr",
+        "replicas", "topic", "topic_id", "unclean_elections", "waiters",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -128,7 +110,7 @@ class Partition:
         self._dirty = dirty
         self._flusher = flusher
         self._is_dirty = False
-        self._unclean_elections = 0
+        self.unclean_elections = 0
 
     # Roles
 
@@ -137,7 +119,7 @@ class Partition:
         was = (self.is_leader, self.leader_epoch)
         is_new_epoch = state.leader_epoch != self.leader_epoch
         if state.leader == self._broker_id and is_new_epoch and self.leader_epoch >= 0:
-            self._unclean_elections += self._broker_id not in self.isr
+            self.unclean_elections += self._broker_id not in self.isr
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.replicas = tuple(state.replicas)
@@ -184,7 +166,7 @@ class Partition:
     @property
     def losses(self) -> int:
         """How often this replica may have lost what a leader acknowledged."""
-        return self._unclean_elections + self.log.truncations
+        return self.unclean_elections + self.log.truncations
 
     def resign(self) -> None:
         """Stop leading, until the cluster says otherwise.
@@ -225,14 +207,36 @@ class Partition:
     # Writing
 
     def append(
-        self, batch: memoryview, now_ms: int, check: RecordCheck | None = None
+        self,
+        batch: memoryview,
+        now_ms: int,
+        check: RecordCheck | None = None,
+        guard: Verification | None = None,
     ) -> tuple[int, int]:
         """Stage a producer's batch; see `Log.append`."""
-        result = self.log.append(batch, self.leader_epoch, now_ms, check=check)
+        result = self.log.append(batch, self.leader_epoch, now_ms, check=check, guard=guard)
         if not self._is_dirty:
             self._is_dirty = True
             self._dirty.append(self)
         return result
+
+    def append_unsequenced(
+        self, batch: memoryview, now_ms: int, guard: Verification | None = None
+    ) -> None:
+        """Stage a batch that a broker writes for a producer, without a sequence."""
+        log = self.log
+        log.append(batch, self.leader_epoch, now_ms, from_client=False, guard=guard)
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._dirty.append(self)
+
+    def append_marker(self, end: TransactionEnd, now_ms: int) -> int:
+        """Stage a coordinator's marker; see `moldau.log.markers`. Returns its offset."""
+        offset = append_marker(self.log, end, self.leader_epoch, now_ms)
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._dirty.append(self)
+        return offset
 
     def commit(self) -> StorageError | None:
         """Write what is staged and move the high watermark; the error if the disk refuses."""
@@ -352,13 +356,13 @@ class Partition:
     # Following
 
     def append_replica(self, records: memoryview, asked: int) -> None:
-        """Write the leader's response to a fetch from `asked`; see `Log.append_replica`.
+        """Write the leader's response to a fetch from `asked`; see `moldau.log.replica`.
 
         Batches before a bad one are written. StorageError when the disk refuses.
         """
         log = self.log
         try:
-            log.append_replica(records, asked, time.time_ns() // 1_000_000)
+            append_replica(log, records, asked, self.leader_epoch, time.time_ns() // 1_000_000)
         finally:
             log.commit()
 

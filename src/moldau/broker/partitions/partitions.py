@@ -8,15 +8,22 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from moldau.broker.node import Node
+from moldau.broker.partitions.coordinators import MarkerWriter, Verifier
 from moldau.broker.partitions.flusher import Flusher
 from moldau.broker.partitions.large_writes import LARGE, LargeWrites
+from moldau.broker.partitions.open_transaction import OpenTransaction
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.refused_writes import RefusedWrites
 from moldau.cluster.state.topics import Topic
+from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
+from moldau.records.batch import BatchError
 from moldau.topic_partition import TopicPartition
+from moldau.wire.errors import Error
 from moldau.wire.primitives import TopicKey
+
+Refusal = tuple[Error, str | None]
 
 logger = logging.getLogger("moldau.broker")
 
@@ -33,18 +40,38 @@ class StagedWrite(Protocol):
         """Answer after the commit, or begin to wait."""
 
 
+class Door(Protocol):
+    """Compares records with the schemas that they name, somewhere off the loop."""
+
+    async def check(
+        self,
+        at: TopicPartition,
+        batch: memoryview | bytearray,
+        config: LogConfig,
+        transaction: OpenTransaction | None,
+    ) -> memoryview | bytearray | BatchError | Refusal:
+        """Return what to append of a batch, or why nothing of it is taken.
+
+        If it is less than the whole batch, the rest is written elsewhere in the same transaction.
+        """
+        ...
+
+
 class Partitions(dict[TopicPartition, Partition]):
     """By topic and index, what this broker holds, in whatever role. Event loop only.
 
     `checks_records` is whether any topic has had its records looked into; most brokers have none.
     A lookup by time or a check of records may decompress 128 MB, so only a few have `lookups`.
     Produce requests of more bytes than `prepares_above` may have to wait before they are handled:
-    large ones, and all while records are looked into or partitions held.
+    large ones, and all while records are looked into or partitions held. Without a `verifier` no
+    transactional write is taken; `marker_writers` are the owners, by topic, of internal topics that
+    transactions write to. Without a `door`, topics that want their records checked against schemas
+    take none.
     """
 
     __slots__ = (
-        "_dirty", "_flusher", "_loop", "checks_records", "id", "large_writes", "lookups", "node",
-        "prepares_above", "refused_writes", "state",
+        "_dirty", "_loop", "checks_records", "door", "flusher", "id", "large_writes", "lookups",
+        "marker_writers", "node", "prepares_above", "refused_writes", "state", "verifier",
     )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
@@ -57,15 +84,18 @@ class Partitions(dict[TopicPartition, Partition]):
         self.large_writes = LargeWrites(self, self.reconsider)
         self.lookups = asyncio.Semaphore(2)
         self.refused_writes = RefusedWrites()
+        self.verifier: Verifier | None = None
+        self.door: Door | None = None
+        self.marker_writers: dict[str, MarkerWriter] = {}
         self._loop = node.loop
         self._dirty: list[Partition] = []
-        self._flusher = Flusher(node.loop)
+        self.flusher = Flusher(node.loop)
 
     def open(self, topic: Topic, index: int, log: Log) -> Partition:
         """Hold the partition of this log, in no role yet."""
         lag_s = self.node.settings.replica_lag_time_max_ms / 1000
         partition = self[topic.name, index] = Partition(
-            topic.name, topic.id, index, log, self.id, self._dirty, self._flusher, lag_s
+            topic.name, topic.id, index, log, self.id, self._dirty, self.flusher, lag_s
         )
         return partition
 
@@ -76,7 +106,7 @@ class Partitions(dict[TopicPartition, Partition]):
 
     async def close(self) -> None:
         """Return when no flush is running."""
-        await self._flusher.close()
+        await self.flusher.close()
 
     def topic_name(self, key: TopicKey) -> str:
         """Return the name that a request means by a name or an id; empty for an id that is not

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -104,6 +104,11 @@ class Replicas:
     @property
     def is_fenced(self) -> bool:
         return self._fenced
+
+    @property
+    def incomplete(self) -> Collection[str]:
+        """The topics of which the disk refused a partition."""
+        return self._incomplete
 
     def reconcile(self) -> None:
         """Bring the data folder in line with the state, after whatever happened in the meantime."""
@@ -241,7 +246,7 @@ class Replicas:
     def complete(self) -> None:
         """Retry the partitions that the disk refused."""
         names, self._incomplete = self._incomplete, set()
-        for name in names & self._node.state.topics.keys():
+        for name in sorted(names & self._node.state.topics.keys()):
             self._enter(self._node.state.topics[name])
         self._open_some()
 

@@ -40,6 +40,8 @@ def diverging(partition: Partition, wanted: FetchPartition) -> FetchedPartition 
     """Return where a reader's log parts from ours, by the epoch of its last record (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None
+    if partition.log.offline is not None:
+        return FetchedPartition(wanted.partition, Error.KAFKA_STORAGE_ERROR)
     epoch, end = partition.log.epochs.end_of(wanted.last_fetched_epoch, partition.log.log_end)
     if epoch < 0:
         return FetchedPartition(wanted.partition, Error.OFFSET_OUT_OF_RANGE)

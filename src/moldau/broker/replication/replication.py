@@ -38,7 +38,7 @@ class Replication:
         self._peers = peers
         check_selector(self._node.settings.replica_selector_class)
         self.follower_sessions = FollowerSessions(partitions, self.reconsider)
-        self._isr_changes = IsrChanges(self._node)
+        self.isr_changes = IsrChanges(self._node)
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._following: dict[Partition, Fetcher] = {}
         # Partitions led with followers, and the log start that these were last told of.
@@ -61,7 +61,7 @@ class Replication:
             task.cancel()
         await asyncio.gather(
             *self._rounds,
-            self._isr_changes.stop(),
+            self.isr_changes.stop(),
             *(fetcher.stop() for fetcher in self._fetchers.values()),
             return_exceptions=True,
         )
@@ -108,7 +108,7 @@ class Replication:
         if in_sync is not None and not in_sync.is_right(
             log.log_end, log.high_watermark, time.monotonic(), partition.lag_s
         ):
-            self._isr_changes.consider(partition)
+            self.isr_changes.consider(partition)
 
     def _follow(self, partition: Partition, leader: int) -> None:
         number = (partition.topic_id.int + partition.index) % (

@@ -43,6 +43,8 @@ class Stalls:
         self.longest_cause = ""
         # How many were longer than is tolerated.
         self.count = 0
+        # How long all of these took together.
+        self.total_s = 0.0
         self._thread_id = threading.get_ident()
         self._due = 0.0
         self._cause = ""
@@ -114,6 +116,7 @@ class Stalls:
 
     def _tell(self, now: float, late_s: float) -> None:
         self.count += 1
+        self.total_s += late_s
         self._recent_count += 1
         if now < self._quiet_until:
             self._untold += 1
@@ -123,6 +126,10 @@ class Stalls:
         logger.warning(
             "the event loop was held for %.0f ms, with %.0f ms of CPU time: %s%s",
             late_s * 1000, busy_s * 1000, self._cause or _UNSEEN, more,
+            extra={
+                "held_ms": round(late_s * 1000), "cpu_ms": round(busy_s * 1000),
+                "cause": self._cause or _UNSEEN,
+            },
         )  # fmt: skip
         self._untold = 0
         self._quiet_until = now + _QUIET_S

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from moldau.settings import InvalidSetting
+from moldau.settings import InvalidSetting, parse_properties
 
 if TYPE_CHECKING:
-    from moldau.broker.settings import BrokerSettings
+    from moldau.broker.settings.broker import BrokerSettings
 
 Flags = dict[str, list[str]]
 
@@ -23,9 +23,13 @@ SETTING_OF_FLAG = {
     "--advertise": "advertised.listeners",
     "--id": "node.id",
     "--zookeeper": "zookeeper.connect",
+    "--http": "http.listen",
+    "--log-format": "log.format",
 }
 REPEATABLE = frozenset(("--set",))
-ALL_FLAGS = frozenset((*SETTING_OF_FLAG, "--config", "--set"))
+# The flags without a value.
+SWITCHES = frozenset(("--secure",))
+ALL_FLAGS = frozenset((*SETTING_OF_FLAG, "--config", "--set", *SWITCHES))
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
@@ -43,6 +47,9 @@ def parse_flags(words: Sequence[str]) -> Flags | None:
         flag, equals, value = word.partition("=")
         if flag not in ALL_FLAGS or (flag in found and flag not in REPEATABLE):
             return None
+        if flag in SWITCHES and not equals:
+            found[flag] = []
+            continue
         given = value if equals else next(remaining, None)
         if given is None or (not equals and given.startswith("--")):
             return None
@@ -59,12 +66,16 @@ def run_broker(flags: Flags) -> int:
         print("  try: `moldau broker --help`", file=sys.stderr)
         return EXIT_USAGE
 
-    from moldau.broker.server import run
+    from moldau.broker.process import run
     from moldau.cluster.store import StoreError
+    from moldau.http.companion import companion_of
     from moldau.log.errors import LogError
 
     try:
-        run(settings)
+        run(settings, companion_of(settings))
+    except InvalidSetting as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return EXIT_USAGE
     except (LogError, StoreError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         return EXIT_FAILED
@@ -76,7 +87,7 @@ def run_broker(flags: Flags) -> int:
 
 def settings_of(flags: Flags) -> BrokerSettings:
     """Settings from the config file, then --set, then the flags; what comes later wins."""
-    from moldau.broker.settings import BrokerSettings
+    from moldau.broker.settings.broker import BrokerSettings
 
     texts: dict[str, str] = {}
     for path in flags.get("--config", ()):
@@ -89,7 +100,35 @@ def settings_of(flags: Flags) -> BrokerSettings:
     for flag, key in SETTING_OF_FLAG.items():
         if flag in flags:
             texts[key] = flags[flag][0]
+    if "--secure" in flags:
+        texts = _secured(texts)
     return BrokerSettings.parse(texts)
+
+
+def _secured(texts: dict[str, str]) -> dict[str, str]:
+    """Lock a broker with what lies beside its data folder, made at its first start."""
+    from pathlib import Path
+
+    from moldau.broker.settings.broker import BrokerSettings
+    from moldau.local.secure import SecureFolder
+
+    listen, advertise = texts.pop("listeners", ""), texts.pop("advertised.listeners", "")
+    listen = listen or BrokerSettings().listeners
+    for text in (listen, advertise):
+        if "://" in text or "," in text:
+            raise WrongUsage(f"--secure makes the only listener; expected HOST:PORT, not {text}")
+    plain = BrokerSettings.parse(texts)
+    data = Path(plain.log_dirs)
+    folder = SecureFolder(data.with_name(f"{data.name}-secure"))
+    clustered = bool(plain.zookeeper_connect)
+    made = folder.broker_settings(
+        plain.node_id, listen, advertise, zookeeper=clustered, http=bool(plain.http_listen)
+    )
+    address = advertise or listen.replace("0.0.0.0", "127.0.0.1")
+    path = folder.write_client_config("" if address.endswith(":0") else address)
+    print(f"locked: clients need {path}", file=sys.stderr)
+    print(f"  try: moldau topics list --client-config {path}", file=sys.stderr)
+    return made | texts
 
 
 def read_config(path: str) -> dict[str, str]:
@@ -106,21 +145,10 @@ def read_config(path: str) -> dict[str, str]:
             return dict(_flatten(tomllib.loads(text), path))
         except tomllib.TOMLDecodeError as problem:
             raise WrongUsage(f"{path}: {problem}") from None
-    return parse_properties(text, path)
-
-
-def parse_properties(text: str, path: str) -> dict[str, str]:
-    """Return the settings of KEY=VALUE lines, as in Kafka's server.properties."""
-    found = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        content = line.strip()
-        if not content or content[0] in "#!":
-            continue
-        key, equals, value = content.partition("=")
-        if not equals or not key.strip():
-            raise WrongUsage(f"{path}, line {number}: {content!r} is not KEY=VALUE")
-        found[key.strip()] = value.strip()
-    return found
+    try:
+        return parse_properties(text)
+    except ValueError as problem:
+        raise WrongUsage(f"{path}, {problem}") from None
 
 
 def _flatten(table: Mapping[str, Any], path: str, prefix: str = "") -> list[tuple[str, str]]:
@@ -147,15 +175,15 @@ def _in_words(problem: OSError) -> str:
     from moldau.broker.net.listener import CannotListen
 
     if isinstance(problem, CannotListen):
-        host, port = problem.host, problem.port
+        host, port, flag = problem.host, problem.port, problem.flag
         if problem.errno == errno.EADDRINUSE:
             return (
                 f"{host}:{port} is taken by another process\n  try: stop that one, "
-                "or choose another address with --listen HOST:PORT (port 0: any "
+                f"or choose another address with {flag} HOST:PORT (port 0: any "
                 "free one)"
             )
         if problem.errno == errno.EADDRNOTAVAIL:
-            return f"{host} is not an address of this machine\n  try: --listen 0.0.0.0:{port}"
+            return f"{host} is not an address of this machine\n  try: {flag} 0.0.0.0:{port}"
     if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{problem}\n  try: another folder with --data-dir"
     return str(problem)

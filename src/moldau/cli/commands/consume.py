@@ -19,6 +19,7 @@ from moldau.cli.clients import (
     topic_metadata,
 )
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Topic
+from moldau.cli.share.reader import Share, check_share, read_as_sharer
 from moldau.cli.stopping import stopping
 from moldau.cli.views.messages import PLACEHOLDERS, Decode, compile_format, message_as_json
 from moldau.cli.views.output import Failure, ProgressBar, leave_stdout, show
@@ -45,6 +46,7 @@ def consume(
             "resumes where it stopped. Printed messages are committed.",
         ),
     ] = None,
+    share: Share = None,
     from_beginning: Annotated[
         bool,
         typer.Option(
@@ -71,6 +73,14 @@ def consume(
         float | None,
         typer.Option(min=0, metavar="S", help="Stop when no message has come for S seconds."),
     ] = None,
+    committed: Annotated[
+        bool,
+        typer.Option(
+            "--committed",
+            help="Only messages that count: none of a transaction that was aborted, and nothing "
+            "after the first one that is still open. Without it, both are printed like others.",
+        ),
+    ] = False,
     template: Annotated[
         str,
         typer.Option(
@@ -115,6 +125,8 @@ def consume(
     """
     if from_beginning and offset is not None:
         raise typer.BadParameter("--from-beginning and --offset cannot be used together")
+    if share is not None:
+        check_share(share, group, offset, partition, committed)
     if group is not None:
         _check_group(group, offset, partition)
     elif session_timeout is not None or client_id is not None:
@@ -127,6 +139,15 @@ def consume(
     asked = parse_offset("earliest" if from_beginning else offset or "latest")
 
     connection = Connection()
+    if share is not None:
+        read_as_sharer(
+            bootstrap, share, topic, render, connection, maximum, timeout, from_beginning
+        )
+        if decode is not None:
+            decode.check()
+        return
+    # librdkafka's own default is to read committed messages.
+    isolation = "read_committed" if committed else "read_uncommitted"
     if group is not None:
         start = "earliest" if from_beginning else "latest"
         session_ms = int((session_timeout or SESSION_TIMEOUT_S) * 1000)
@@ -139,11 +160,16 @@ def consume(
             # Members learn from heartbeats that a rebalance is due.
             heartbeat_interval_ms=min(3000, session_ms // 8),
             client_id=client_id or CLIENT_ID,
+            isolation_level=isolation,
         )
-        _read_as_member(member, group, topic, render, connection, maximum, timeout)
+        count = _read_as_member(member, group, topic, render, connection, maximum, timeout)
     else:
-        consumer = connect_consumer(bootstrap, on_error=connection.failed)
-        _read(consumer, topic, partition or [], asked, render, connection, maximum, timeout)
+        consumer = connect_consumer(
+            bootstrap, on_error=connection.failed, isolation_level=isolation
+        )
+        count = _read(consumer, topic, partition or [], asked, render, connection, maximum, timeout)
+    if committed and count != maximum:
+        _tell_what_is_held_back(bootstrap, topic, partition or [])
     if decode is not None:
         decode.check()
 
@@ -163,13 +189,14 @@ def _read(
     connection: Connection,
     maximum: int | None,
     timeout: float | None,
-) -> None:
+) -> int | None:
+    """Return how many messages were printed; `maximum` if somebody had enough before."""
     try:
         with failures():
             points, backlog = starting_points(consumer, topic, partitions, asked)
             consumer.assign(points)
             total = backlog if maximum is None else min(backlog, maximum)
-            _print_messages(consumer, render, connection, maximum, timeout, total)
+            return _print_messages(consumer, render, connection, maximum, timeout, total)
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
@@ -177,6 +204,29 @@ def _read(
         leave_stdout()
     finally:
         consumer.close()
+    return maximum
+
+
+def _tell_what_is_held_back(bootstrap: str, topic: str, partitions: list[int]) -> None:
+    """Say where an open transaction hides what follows, lest it look as if there were nothing."""
+    from moldau.cli.hanging import held_back, places_of
+    from moldau.cli.requests import connect_cluster
+
+    try:
+        with connect_cluster(bootstrap, retry_s=0) as cluster:
+            places, _ = places_of(cluster, [topic])
+            chosen = [place for place in places if not partitions or place[1] in partitions]
+            held = held_back(cluster, chosen)
+    except Failure as failure:
+        show(f"open transactions are unknown: {failure.message}", "yellow", stderr=True)
+        return
+    for each in held:
+        show(
+            f"{topic} partition {each.place[1]}: nothing from offset {each.last_stable} on is "
+            "shown until a transaction ends; see `moldau transactions list --state Ongoing`",
+            "yellow",
+            stderr=True,
+        )
 
 
 def _check_group(group: str, offset: str | None, partition: list[int] | None) -> None:
@@ -202,14 +252,17 @@ def _read_as_member(
     connection: Connection,
     maximum: int | None,
     timeout: float | None,
-) -> None:
+) -> int | None:
+    """As `_read` does."""
     from moldau.cli.group_reader import GroupReader
 
     reader = GroupReader(consumer, group, topic, render)
+    ended: int | None = maximum
     try:
         topic_metadata(consumer, topic)
         with stopping() as stop:
             reader.run(stop, maximum, timeout, connection.works)
+            ended = maximum if stop.is_set() else reader.count
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
@@ -217,6 +270,7 @@ def _read_as_member(
     finally:
         consumer.close()
     connection.check(reader.count)
+    return ended
 
 
 class Connection:
@@ -310,7 +364,7 @@ def _print_messages(
     maximum: int | None,
     timeout: float | None,
     total: int,
-) -> None:
+) -> int:
     out = sys.stdout.buffer
     visible = sys.stderr.isatty() and not sys.stdout.isatty()
     printed = 0
@@ -340,3 +394,4 @@ def _print_messages(
             bar.update(printed)
             last_arrival = time.monotonic()
     connection.check(printed)
+    return printed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,12 @@ def doctor(
     round_trip: Annotated[
         bool, typer.Option("--round-trip", help="Also send a message through a temporary topic.")
     ] = False,
+    topic: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Also check the rights on this topic.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Also check the rights on this group.")
+    ] = None,
     bootstrap: Annotated[
         str | None,
         typer.Option(
@@ -50,7 +57,8 @@ def doctor(
     parse_addresses(target)
 
     findings = []
-    for finding in _findings(data_dir, listen_at, target, required, round_trip):
+    checks = _findings(data_dir, listen_at, target, required, round_trip)
+    for finding in chain(checks, _access(target, topic, group)):
         findings.append(finding)
         if not as_json:
             _show(finding)
@@ -77,16 +85,27 @@ def _findings(
             yield replace(finding, status=checks.Status.WARN)
         else:
             yield finding
+    if connected:
+        from moldau.cli.transaction_checks import check_transactions
+
+        yield from check_transactions(bootstrap)
     if round_trip and connected:
         yield checks.check_round_trip(bootstrap)
+
+
+def _access(bootstrap: str, topic: str | None, group: str | None) -> Iterator[Finding]:
+    if topic is not None or group is not None:
+        from moldau.cli.access_checks import check_access
+
+        yield from check_access(bootstrap, topic, group)
 
 
 def _show(finding: Finding) -> None:
     from rich.text import Text
 
     status = finding.status.value
-    line = Text.assemble((f"{status:<4}", COLOURS[status]), f"  {finding.check:<11}  ")
+    line = Text.assemble((f"{status:<4}", COLOURS[status]), f"  {finding.check:<12}  ")
     out = console()
     out.print(line + Text(finding.detail))
     if finding.advice:
-        out.print(Text(f"{'':19}try: {finding.advice}", "bold"))
+        out.print(Text(f"{'':20}try: {finding.advice}", "bold"))

@@ -1,4 +1,4 @@
-"""`moldau groups`: list, describe, reset, delete."""
+"""`moldau groups`: list, describe, reset, delete, redrive."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.clients import REQUEST_TIMEOUT_S, connect_client_admin, failures
+from moldau.cli.commands.redrive import redrive
+from moldau.cli.group_history import last_of, show_history
 from moldau.cli.lag import look, state_of
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, complete_topics
 from moldau.cli.reset import Kind, Move, Target, parse_target, plan
+from moldau.cli.share.groups import describe_share_group, share_rows
 from moldau.cli.stopping import stopping
 from moldau.cli.views.group import group_as_json, lines_of, or_dash, summary
 from moldau.cli.views.output import Failure, console, show, show_json, show_table
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
     from moldau.client.admin.admin import Admin
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, describe, reset and delete consumer groups; see their lag."
+    no_args_is_help=True,
+    help="List, describe, reset and delete groups; see their lag; redrive dead letters.",
 )
 
 
@@ -56,14 +60,17 @@ def list_groups(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """List all groups with their state and number of members."""
+    """List all groups with their kind, state and number of members."""
     with _admin(bootstrap) as admin:
-        found = admin.describe_groups([group.name for group in admin.groups()])
-    rows = [(group.name, state_of(group), len(group.members)) for group in found]
+        shared = share_rows(bootstrap)
+        others = {group.name for group in admin.groups()} - {row[0] for row in shared}
+        found = admin.describe_groups(sorted(others))
+    rows = [(group.name, group.kind, state_of(group), len(group.members)) for group in found]
+    rows = sorted([*rows, *shared])
     if as_json:
-        show_json([{"group": g, "state": s, "members": m} for g, s, m in rows])
+        show_json([{"group": g, "kind": k, "state": s, "members": m} for g, k, s, m in rows])
     elif rows:
-        show_table(("GROUP", "STATE", "MEMBERS"), rows)
+        show_table(("GROUP", "KIND", "STATE", "MEMBERS"), rows)
     else:
         show("no groups yet; `moldau consume TOPIC --group G` creates one", "dim", stderr=True)
 
@@ -75,6 +82,12 @@ def describe(
     every: Annotated[
         float, typer.Option(min=0.1, metavar="S", help="With --watch: seconds between refreshes.")
     ] = 2.0,
+    history: Annotated[
+        bool,
+        typer.Option(
+            "--history", help="Instead: the last hundred rebalances, with causes and durations."
+        ),
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -82,18 +95,29 @@ def describe(
 
     LAG counts the messages that are not committed. BEHIND is the age of the first of them, by its
     timestamp: 0 s when there is none, and growing while nobody reads.
+
+    Of a share group, LEFT counts the messages that are not finished, and OLDEST is the age of the
+    first of them. IN FLIGHT are with members, RETRY is to be delivered again.
+
+    The history is kept by the group's coordinator since it became that.
     """
+    if history:
+        show_history(bootstrap, groups, as_json=as_json)
+        return
     with _admin(bootstrap) as admin:
         if watch:
             _watch(admin, groups, every, as_json)
             return
         for number, group in enumerate(groups):
+            if describe_share_group(bootstrap, group, as_json=as_json, is_first=number == 0):
+                continue
             view = look(admin, group)
+            past = last_of(bootstrap, view)
             if as_json:
-                show_json(group_as_json(view))
+                show_json(group_as_json(view) | past.as_json())
                 continue
             out = console()
-            for line in ([] if number == 0 else [""]) + lines_of(view):
+            for line in ([] if number == 0 else [""]) + lines_of(view, past.lines()):
                 out.print(line)
 
 
@@ -184,6 +208,9 @@ def delete(
                 show(f"{group}: deleted", "green")
     if as_json:
         show_json({"deleted": chosen})
+
+
+app.command()(redrive)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import typer
 from moldau.cli.options import Json
 from moldau.cli.views.output import Failure, ProgressBar, show, show_json, show_table
 from moldau.log.errors import StorageError
-from moldau.log.inspection import (
+from moldau.log.inspections.inspection import (
     Damage,
     LogReport,
     SegmentReport,
@@ -24,7 +24,7 @@ from moldau.log.inspection import (
 )
 from moldau.records.batch import BatchError, BatchHeader
 from moldau.records.compression import Codec
-from moldau.records.record import Record, records_of
+from moldau.records.record import Record, end_marker_of, records_of
 
 app = typer.Typer(no_args_is_help=True, help="Inspect log files; nothing is changed.")
 
@@ -176,7 +176,10 @@ def _show_damage(found: Damage) -> None:
 
 
 def _show_batch(position: int, header: BatchHeader, records: list[Record] | str | None) -> None:
-    what = "control" if header.is_control else "transactional" if header.is_transactional else ""
+    what = "transactional" if header.is_transactional else ""
+    if header.is_control:
+        marker = _marker_in(records)
+        what = "control" if marker is None else "commit marker" if marker else "abort marker"
     producer = ""
     if header.producer_id >= 0:
         producer = f"producer {header.producer_id}/{header.producer_epoch}"
@@ -270,11 +273,25 @@ def _batch_as_json(
         "is_transactional": header.is_transactional,
         "is_control": header.is_control,
     }
+    if header.is_control and (commits := _marker_in(records)) is not None:
+        fields["marker"] = "commit" if commits else "abort"
     if isinstance(records, str):
         fields["unreadable"] = records
     elif records is not None:
         fields["records"] = [_record_as_json(record) for record in records]
     return fields
+
+
+def _marker_in(records: list[Record] | str | None) -> bool | None:
+    """Return whether a control batch commits a transaction; None if it does not end any, or if its
+    records are not read."""
+    if isinstance(records, str) or not records:
+        return None
+    try:
+        marker = end_marker_of(records[0])
+    except BatchError:
+        return None
+    return None if marker is None else marker.commits
 
 
 def _record_as_json(record: Record) -> dict[str, Any]:

@@ -2,67 +2,38 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.java_noise import java_noise_dropped
-from moldau.cli.options import Json, key_values
-from moldau.cli.reset import Kind, parse_target
-from moldau.cli.stopping import stopping
-from moldau.cli.views.output import Failure, console, show, show_json, show_table
-from moldau.client.connection import BOOTSTRAP_VARIABLE
+from moldau.cli.options import Json
+from moldau.cli.pipelines.loading import (
+    File,
+    Files,
+    Folder,
+    Master,
+    PipelineBootstrap,
+    Set,
+    Verbose,
+    failures,
+    load,
+    moment,
+    opened_session,
+)
+from moldau.cli.pipelines.redrive import redrive
+from moldau.cli.pipelines.statuses import list_pipelines, status, stop
+from moldau.cli.views.output import show, show_json, show_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from moldau.spark.pipeline import Pipeline, Problem, SinkProgress
+    from moldau.spark.pipeline import Problem, SinkProgress
 
 app = typer.Typer(help="Run pipelines on Spark: from topics to tables.", no_args_is_help=True)
-
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The pipeline's TOML file.", show_default=False)
-]
-Master = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Spark's master. Default: all cores of this machine."),
-]
-PipelineBootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap",
-        envvar=BOOTSTRAP_VARIABLE,
-        metavar="HOST:PORT[,...]",
-        help="Brokers to connect to first, instead of those in the file.",
-    ),
-]
-Folder = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="D",
-        help="Folder that the file's relative paths start from. Default: the file's own.",
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a setting of the file, such as sinks.raw.path=lake/raw; may be repeated.",
-    ),
-]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show Spark's full output with an error.")]
 
 
 @app.command()
 def run(
-    file: File,
+    files: Files,
     once: Annotated[
         bool,
         typer.Option("--once", help="Stop when all records that are there now have been read."),
@@ -75,6 +46,14 @@ def run(
             "written again when they are complete.",
         ),
     ] = False,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address for metrics and health over HTTP; port 0 takes a free one. "
+            "Default: none.",
+        ),
+    ] = None,
     master: Master = None,
     bootstrap: PipelineBootstrap = None,
     folder: Folder = None,
@@ -82,31 +61,32 @@ def run(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline until Ctrl-C, or once over the records that are there.
+    """Run pipelines until Ctrl-C, or once over the records that are there.
 
-    It resumes where it stopped or crashed: its progress is in the checkpoint folder.
+    They resume where they stopped or crashed: their progress is in the checkpoint folders. One that
+    fails is started again, after a pause that grows; the others go on meanwhile.
     """
+    from moldau.cli.pipelines.fleet import run_fleet
     from moldau.cli.views.pipeline import PipelineView
 
     if emit_open and not once:
         raise typer.BadParameter("needs --once", param_hint="--emit-open")
-    with _failures(verbose):
-        pipeline = _load(file, master, bootstrap, folder, set)
-        pipeline.require_ready()
-        view = PipelineView(bounded=once, as_json=as_json)
-        with _session(pipeline, verbose) as spark, stopping() as stop:
-            with view:
-                done = pipeline.run(
-                    once=once,
-                    emit_open=emit_open,
-                    spark=spark,
-                    stop=stop,
-                    on_progress=view.update,
-                )
-            was_stopped = stop.is_set()
+    with failures(verbose):
+        pipelines = [load(file, master, bootstrap, folder, set) for file in files]
+        for pipeline in pipelines:
+            pipeline.require_ready()
+        view = PipelineView(bounded=once, as_json=as_json, several=len(files) > 1)
+        fleet = run_fleet(
+            pipelines, view, once=once, emit_open=emit_open, http=http, verbose=verbose
+        )
     if not as_json:
+        done = {
+            f"{name}/{sink}" if len(files) > 1 else sink: progress
+            for name, sinks in fleet.results.items()
+            for sink, progress in sinks.items()
+        }
         _summary(done)
-        if was_stopped:
+        if fleet.were_stopped:
             show("stopped; the next run resumes here", stderr=True)
         elif not emit_open:
             _tell_open(done)
@@ -127,9 +107,9 @@ def check(
 
     problems: list[Problem] = []
     try:
-        with _failures(verbose, but=PipelineError):
-            pipeline = _load(file, master, bootstrap, folder, set)
-            with _session(pipeline, verbose) as spark:
+        with failures(verbose, but=PipelineError):
+            pipeline = load(file, master, bootstrap, folder, set)
+            with opened_session(pipeline, verbose) as spark:
                 problems = pipeline.check(spark)
     except PipelineError as found:
         problems = list(found.problems)
@@ -184,12 +164,12 @@ def replay(
     """
     from moldau.cli.views.pipeline import ReplayView
 
-    start, end = _moment(from_, "--from"), _moment(until, "--until")
+    start, end = moment(from_, "--from"), moment(until, "--until")
     if start is not None and end is not None and start >= end:
         raise typer.BadParameter("is not before --until", param_hint="--from")
-    with _failures(verbose):
-        pipeline = _load(file, master, bootstrap, folder, set)
-        with _session(pipeline, verbose) as spark, ReplayView(spark, as_json=as_json) as view:
+    with failures(verbose):
+        pipeline = load(file, master, bootstrap, folder, set)
+        with opened_session(pipeline, verbose) as spark, ReplayView(spark, as_json=as_json) as view:
             done = pipeline.replay(
                 start,
                 end,
@@ -201,88 +181,6 @@ def replay(
             )
     if not as_json:
         _summary(done)
-
-
-def _load(
-    file: Path,
-    master: str | None,
-    bootstrap: str | None,
-    folder: Path | None,
-    settings: list[str] | None,
-) -> Pipeline:
-    from moldau.spark.pipeline import Pipeline
-
-    if not file.is_file():
-        raise typer.BadParameter(f"{file} is not a file", param_hint="FILE")
-    overrides = {name: _value(text) for name, text in key_values(settings or [], "--set").items()}
-    return Pipeline.load(
-        file, bootstrap=bootstrap, master=master, folder=folder, overrides=overrides
-    )
-
-
-@contextmanager
-def _session(pipeline: Pipeline, verbose: bool) -> Iterator[SparkSession]:
-    out = console(stderr=True)
-    if out.is_terminal:
-        show("starting Spark", "dim", stderr=True)
-    with ExitStack() as stack:
-        with nullcontext() if verbose else java_noise_dropped():
-            spark = stack.enter_context(pipeline.session())
-        if not verbose:
-            # When Java dies, this prints a stack; the death itself is reported anyway.
-            accumulators: Any = spark.sparkContext._accumulatorServer
-            accumulators.handle_error = lambda *_: None
-        yield spark
-
-
-@contextmanager
-def _failures(verbose: bool, but: type[Exception] | None = None) -> Iterator[None]:
-    """Every error as one message; what Spark has to say of it only with `verbose`."""
-    from moldau.spark.pipeline import PipelineError
-    from moldau.spark.runtime.java import NoJava
-    from moldau.spark.runtime.session import SparkFailed, SparkMissing
-    from moldau.spark.runtime.shipping import WorkersLack
-
-    try:
-        yield
-    except (typer.Exit, typer.BadParameter, Failure):
-        raise
-    except (SparkMissing, NoJava, WorkersLack) as problem:
-        raise Failure(str(problem)) from None
-    except SparkFailed as problem:
-        if verbose:
-            show(str(problem.__cause__), stderr=True)
-        raise Failure(str(problem)) from None
-    except PipelineError as problem:
-        if but is PipelineError:
-            raise
-        if verbose and problem.detail:
-            show(problem.detail, stderr=True)
-        advice = "" if verbose or not problem.detail else "--verbose shows Spark's full output"
-        raise Failure(str(problem), advice) from None
-    except KeyboardInterrupt:
-        raise Failure("interrupted before the pipeline ran") from None
-
-
-def _moment(text: str | None, option: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        target = parse_target(text, time.time())
-    except ValueError:
-        target = None
-    if target is None or target.kind is not Kind.TIME:
-        raise typer.BadParameter(
-            f"{text!r} is neither a time such as 2024-02-29T12:00Z nor an age such as 30m, 2h, 7d",
-            param_hint=option,
-        )
-    return datetime.fromtimestamp(target.number / 1000, UTC)
-
-
-def _value(text: str) -> str | int | bool:
-    if text in ("true", "false"):
-        return text == "true"
-    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _summary(done: dict[str, SinkProgress]) -> None:
@@ -309,3 +207,9 @@ def _tell_open(done: dict[str, SinkProgress]) -> None:
                 "--emit-open writes them now",
                 stderr=True,
             )
+
+
+app.command("list")(list_pipelines)
+app.command()(status)
+app.command()(stop)
+app.command()(redrive)

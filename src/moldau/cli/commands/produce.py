@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from moldau.cli.clients import connect_producer, failure_of
+from moldau.cli.clients import connect_producer, failure_of, with_fatal_errors
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Topic, key_values
 from moldau.cli.views.messages import BadLine, HeaderList, Outgoing, Parse, parse_json_line
 from moldau.cli.views.output import Failure, ProgressBar, show, show_json
+from moldau.client.connection import security_properties
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -134,6 +135,11 @@ def produce(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Send each line of stdin or of a file as a message."""
+    from confluent_kafka import KafkaException
+
+    from moldau.cli.access_checks import require_right
+    from moldau.wire.acls import Operation
+
     if follow:
         _check_follow(files, file, acks, timeout)
     elif files or state is not None:
@@ -158,6 +164,9 @@ def produce(
     if follow:
         _follow(bootstrap, topic, files or [], state, parse, headers, partition, settings, as_json)
         return
+    if security_properties():
+        # librdkafka would say that it got no producer id.
+        require_right(bootstrap, Operation.WRITE, topic)
     producer = connect_producer(
         bootstrap,
         acks=acks.value,
@@ -166,7 +175,11 @@ def produce(
         **settings,
     )
     delivery = Delivery(producer, topic, headers, partition)
-    problem = _send_input(file, parse, delivery)
+    problem = None
+    try:
+        problem = with_fatal_errors(lambda: _send_input(file, parse, delivery))
+    except KafkaException as fatal:
+        delivery.give_up(fatal.args[0])
     delivery.finish()
     _report(delivery, problem, as_json)
 
@@ -286,11 +299,13 @@ class Delivery:
 
     def finish(self) -> None:
         """Wait until every message is delivered or has failed; a second Ctrl-C gives up."""
-        from confluent_kafka import KafkaError
+        from confluent_kafka import KafkaError, KafkaException
 
         try:
-            while self.producer.flush(0.5):
+            while with_fatal_errors(lambda: self.producer.flush(0.5)):
                 pass
+        except KafkaException as problem:
+            self.give_up(problem.args[0])
         except KeyboardInterrupt:
             self.producer.purge()
             self.producer.flush(1)
@@ -298,6 +313,14 @@ class Delivery:
             self.failed += waiting
             if waiting and self.first_error is None:
                 self.first_error = KafkaError(KafkaError._PURGE_INFLIGHT)
+
+    def give_up(self, fatal: KafkaError) -> None:
+        """Nothing can be sent any more."""
+        self.first_error = self.first_error or fatal
+        self.hopeless = True
+        self.producer.purge()
+        self.producer.flush(1)
+        self.failed += len(self.producer)
 
     def _failed(self, error: KafkaError | None, message: Message) -> None:
         from confluent_kafka import KafkaError

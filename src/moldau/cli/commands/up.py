@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import shlex
-import socket
 import subprocess
 import threading
 import time
@@ -17,14 +16,15 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from moldau.cli.options import key_values
+from moldau.cli.ports import HOST, cluster_ports
 from moldau.cli.stopping import stopping
 from moldau.cli.views.output import Failure, show
 
 if TYPE_CHECKING:
     from moldau.local.ensemble import Ensemble
     from moldau.local.process import BrokerProcess
+    from moldau.local.secure import SecureFolder
 
-HOST = "127.0.0.1"
 MOST_SERVERS = 7
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
 _LOOK_EVERY_S = 0.2
@@ -64,6 +64,24 @@ def up(
             help="Port of the first broker; the others take the next ones. 0 takes free ports.",
         ),
     ] = 9092,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_000,
+            metavar="P",
+            help="Port of the first broker for HTTP; the others take the next ones. 0 takes free "
+            "ports. Default: 8081, or free ports if those are taken or --port is 0.",
+        ),
+    ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Lock the cluster: TLS, passwords and access control, with files in the data "
+            "folder that are made at the first start.",
+        ),
+    ] = False,
     set: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A setting for all brokers; may be repeated."),
@@ -84,31 +102,46 @@ def up(
     servers = 3 if ensemble is None else ensemble
     with stopping() as stop, _Voices() as voices, ExitStack() as stack:
         stack.enter_context(_locked(data_dir))
-        ports = _ports(brokers, port)
+        ports, http = cluster_ports(brokers, port, http_port)
         if zookeeper is None:
             _warn_of_odd_sizes(servers)
             started = _ensemble(stack, data_dir / "zookeeper", servers, voices)
             zookeeper = started.hosts
         else:
             started = None
-        members = _Members(stack, voices, data_dir, zookeeper, settings)
-        members.start(ports, stop)
+        locked = _lock(data_dir / "secure", ports) if secure else None
+        members = _Members(stack, voices, data_dir, zookeeper, settings, locked)
+        members.start(ports, http, stop)
         if not stop.is_set():
-            _tell(ports)
+            _tell(ports, http, locked)
             members.watch(started, stop)
         show("stopping", "dim", stderr=True)
         members.stop()
 
 
-def _tell(ports: Sequence[int]) -> None:
+def _lock(folder: Path, ports: Sequence[int]) -> SecureFolder:
+    from moldau.local.secure import SecureFolder
+
+    locked = SecureFolder(folder)
+    locked.write_client_config(",".join(f"{HOST}:{port}" for port in ports))
+    return locked
+
+
+def _tell(ports: Sequence[int], http: Sequence[int], locked: SecureFolder | None) -> None:
     bootstrap = ",".join(f"{HOST}:{port}" for port in ports)
     copies = min(3, len(ports))
     first = "" if ports[0] == 9092 else f" --bootstrap {HOST}:{ports[0]}"
+    scheme = "http" if locked is None else "https"
+    if locked is not None:
+        first = f" --client-config {locked.admin_config}"
     print(f"moldau cluster of {len(ports)} ready on {bootstrap}", flush=True)
     for line in (
         f"try: moldau cluster describe{first}",
         f"     moldau topics create orders --partitions 6 --replication-factor {copies}{first}",
         "     kill -9 a broker (its pid is above), and describe the cluster again",
+        f"HTTP: {', '.join(f'{scheme}://{HOST}:{port}' for port in http)}",
+        f"console: {scheme}://{HOST}:{http[0]}/console/",
+        *([] if locked is None else [f"locked: clients need {locked.admin_config}"]),
         "Ctrl-C stops everything",
     ):
         show(line, "dim", stderr=True)
@@ -130,28 +163,6 @@ def _warn_of_odd_sizes(servers: int) -> None:
             "yellow",
             stderr=True,
         )
-
-
-def _ports(count: int, first: int) -> list[int]:
-    """Return the brokers' ports, each of them free at this moment."""
-    if first == 0:
-        from moldau.local.ports import free_ports
-
-        return free_ports(count)
-    if first + count > 65_536:
-        raise typer.BadParameter(f"{count} ports from {first} on do not exist", param_hint="--port")
-    for port in range(first, first + count):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError as problem:
-                raise Failure(
-                    f"{HOST}:{port} cannot be used: {(problem.strerror or str(problem)).lower()}",
-                    "stop the process that uses it, or choose other ports with --port "
-                    "P (0 takes free ports)",
-                ) from None
-    return list(range(first, first + count))
 
 
 @contextmanager
@@ -217,7 +228,9 @@ class _Members:
         folder: Path,
         zookeeper: str,
         settings: dict[str, str],
+        locked: SecureFolder | None,
     ) -> None:
+        self._locked = locked
         self._voices = voices
         self._folder = folder
         self._zookeeper = zookeeper
@@ -226,17 +239,24 @@ class _Members:
         # Whatever goes wrong, none of them is left behind.
         stack.callback(self._kill)
 
-    def start(self, ports: Sequence[int], stop: threading.Event) -> None:
+    def start(self, ports: Sequence[int], http: Sequence[int], stop: threading.Event) -> None:
         """Start all and return when each of them serves, or `stop` is set."""
         from moldau.local.process import BrokerFailed, BrokerProcess, broker_command
 
-        for broker, port in enumerate(ports):
+        for broker, (port, http_port) in enumerate(zip(ports, http, strict=True)):
+            config = None
+            if self._locked is not None:
+                made = self._locked.broker_settings(
+                    broker, f"{HOST}:{port}", zookeeper=True, http=True
+                )
+                config = self._locked.write_broker_config(broker, made)
             command = broker_command(
                 broker,
                 listen=f"{HOST}:{port}",
                 data_dir=self._folder / f"broker-{broker}",
                 zookeeper=self._zookeeper,
-                settings=self._settings,
+                settings={"http.listen": f"{HOST}:{http_port}", **self._settings},
+                config=config,
             )
             process = BrokerProcess(command, subprocess.PIPE, None)
             self._members.append(_Member(broker, process))

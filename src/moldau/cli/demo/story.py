@@ -42,7 +42,10 @@ class Story:
 @contextmanager
 def running_broker(folder: Path) -> Iterator[str]:
     """A broker process on a free port; its address. Stopped with SIGTERM, and that must work."""
-    command = ["broker", "--data-dir", str(folder), "--listen", "127.0.0.1:0"]
+    from moldau.local.ports import free_ports
+
+    http = f"127.0.0.1:{free_ports(1)[0]}"
+    command = ["broker", "--data-dir", str(folder), "--listen", "127.0.0.1:0", "--http", http]
     show("# A real broker, in its own process.", "bold")
     show(f"$ moldau {shlex.join(command)}", "green")
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,6 +64,7 @@ def running_broker(folder: Path) -> Iterator[str]:
         if " ready on " not in ready:
             raise Failure("the broker did not start", f"its log ends with: {_tail(log)}")
         show(ready, "cyan")
+        show(f"# Watch it in a browser at http://{http}/console/; /metrics is there, too.", "bold")
         yield ready.rpartition(" ")[2]
     finally:
         process.terminate()

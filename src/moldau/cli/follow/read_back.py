@@ -51,9 +51,10 @@ def read_back(
 ) -> dict[str, Arrived]:
     """Return the lines of these files that lie in the topic at or behind the offsets, by file.
 
-    Reads to the end, and until no such line has come for a while.
+    Reads to the end, which the consumer has to tell of, and until no such line has come for a
+    while.
     """
-    from confluent_kafka import TopicPartition
+    from confluent_kafka import KafkaError, TopicPartition
 
     first = _look_up(consumer, topic, offsets, EARLIEST)
     ends = _look_up(consumer, topic, offsets, LATEST)
@@ -70,9 +71,9 @@ def read_back(
         if message is None:
             continue
         error = message.error()
-        if error is not None:
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise failure_of(error, topic)
-        position = _position_of(message)
+        position = _position_of(message) if error is None else None
         if position is not None and position[0] in found:
             id, start, length, checksum = position
             found[id][start] = (length, checksum)
@@ -80,7 +81,8 @@ def read_back(
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
-        if offset + 1 >= ends[partition]:
+        # The last offsets may be those of markers or of aborted records, which do not come.
+        if error is not None or offset + 1 >= ends[partition]:
             left.discard(partition)
     consumer.unassign()
     return found

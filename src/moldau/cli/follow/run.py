@@ -51,7 +51,7 @@ def follow(
         )
         count = _partition_count(producer, topic)
         cluster = cluster_metadata(producer).cluster_id
-        consumer = connect_consumer(bootstrap)
+        consumer = connect_consumer(bootstrap, enable_partition_eof=True)
         opened.callback(consumer.close)
         paths = []
         for file in dict.fromkeys(map(_absolute, files)):

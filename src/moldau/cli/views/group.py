@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from moldau.cli.lag import GroupView
@@ -17,11 +18,11 @@ def summary(view: GroupView) -> str:
     return f"{view.group}: {view.state}, {members}, {lag} and {duration(view.seconds)} behind"
 
 
-def lines_of(view: GroupView) -> list[Text | str]:
+def lines_of(view: GroupView, more: Sequence[str] = ()) -> list[Text | str]:
     from rich.text import Text
 
     numbers = {member.member_id: number for number, member in enumerate(view.members, 1)}
-    lines: list[Text | str] = [Text(summary(view), "bold")]
+    lines: list[Text | str] = [Text(summary(view), "bold"), *(Text(each) for each in more)]
     if view.members:
         lines += table_lines(
             ("MEMBER", "CLIENT", "HOST", "PARTITIONS", "ID"),
@@ -58,6 +59,7 @@ def lines_of(view: GroupView) -> list[Text | str]:
 def group_as_json(view: GroupView) -> dict[str, Any]:
     return {
         "group": view.group,
+        "kind": view.described.kind,
         "state": view.state,
         "assignor": view.described.assignor,
         "lag": view.lag,

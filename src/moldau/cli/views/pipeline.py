@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from moldau.cli.views.output import console, show, show_json
@@ -39,12 +39,15 @@ def line_of(progress: SinkProgress) -> str:
 class PipelineView:
     """One line for each sink: on a terminal it changes, with a bar if there is an end.
 
-    Elsewhere lines are added; with JSON, one object for every batch, on stdout.
+    Elsewhere lines are added; with JSON, one object for every batch, on stdout. With `several`
+    pipelines, a sink is named with its own: `orders/raw`. Any thread may update it.
     """
 
-    def __init__(self, *, bounded: bool, as_json: bool) -> None:
+    def __init__(self, *, bounded: bool, as_json: bool, several: bool = False) -> None:
         self._is_bounded = bounded
         self._as_json = as_json
+        self._several = several
+        self._lock = threading.Lock()
         self._live: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._said: dict[str, float] = {}
@@ -60,10 +63,17 @@ class PipelineView:
         if self._live is not None:
             self._live.stop()
 
-    def update(self, progress: SinkProgress) -> None:
-        if self._as_json:
-            show_json(asdict(progress))
-        elif self._live is not None:
+    def update(self, progress: SinkProgress, pipeline: str) -> None:
+        with self._lock:
+            if self._as_json:
+                show_json({"pipeline": pipeline, **asdict(progress)})
+                return
+            if self._several:
+                progress = replace(progress, sink=f"{pipeline}/{progress.sink}")
+            self._show(progress)
+
+    def _show(self, progress: SinkProgress) -> None:
+        if self._live is not None:
             self._move(self._live, progress)
         elif progress.batch_rows and self._is_due(progress.sink):
             show(line_of(progress), stderr=True)

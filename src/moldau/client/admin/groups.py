@@ -32,7 +32,12 @@ class GroupAdmin:
         if found.errors:
             raise self._failure("groups", found.errors[0])
         return [
-            GroupInfo(group.group_id, group.state.name.lower(), group.is_simple_consumer_group)
+            GroupInfo(
+                group.group_id,
+                group.state.name.lower(),
+                group.is_simple_consumer_group,
+                _kind(group),
+            )
             for group in sorted(found.valid, key=lambda group: str(group.group_id))
         ]
 
@@ -151,4 +156,11 @@ def _description(name: str, found: Any) -> GroupDescription:
         found.partition_assignor or "",
         found.coordinator.id if found.coordinator else -1,
         tuple(sorted(members, key=lambda member: (member.client_id, member.member_id))),
+        _kind(found),
     )
+
+
+def _kind(found: Any) -> str:
+    """Return the kind of a group; brokers that tell of none know only one."""
+    name = str(found.type.name).lower()
+    return "classic" if name == "unknown" else name

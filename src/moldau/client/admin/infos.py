@@ -27,6 +27,8 @@ class GroupInfo:
     state: str
     is_simple: bool
     """Whether it only keeps offsets, without members that share partitions."""
+    kind: str = "classic"
+    """classic, or consumer for the protocol of KIP-848."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class GroupDescription:
     assignor: str
     coordinator: int
     members: tuple[MemberInfo, ...]
+    kind: str = "classic"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,11 @@ class AsyncConsumer:
         self._left: Iterator[ConsumedMessage] = iter(())
 
     @property
+    def below(self) -> Consumer:
+        """The consumer that does the work, in threads."""
+        return self._consumer
+
+    @property
     def group(self) -> str | None:
         return self._consumer.group
 

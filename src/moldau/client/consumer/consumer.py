@@ -38,7 +38,11 @@ class Consumer:
     """Reads messages.
 
     With a `group`, its members share the partitions among them, and the group remembers how far it
-    has read. Without one, this consumer sees everything, from `start` ("earliest" or "latest") on,
+    has read. They speak the protocol of KIP-848 where brokers have it, unless `group_protocol` says
+    otherwise, a pattern is subscribed to, or a setting is given that only the classic one knows
+    (`session_timeout_ms`, `partition_assignment_strategy`).
+
+    Without a group, this consumer sees everything, from `start` ("earliest" or "latest") on,
     and remembers nothing. Address and settings are given as for a `Producer`.
 
     Offsets are committed every few seconds and on closing (Kafka's `enable.auto.commit`), never
@@ -79,11 +83,17 @@ class Consumer:
             },
         )
         self.group = group
+        self.commits_by_itself = str(config["enable.auto.commit"]).lower() == "true"
         self._start = NAMED_OFFSETS[start]
         self._refresh_s = partition_refresh_s
         self._ahead = ReadAhead()
         self._feeder: StreamFeeder | None = None
-        self._fetcher = Fetcher(config, self._ahead, group is not None)
+        self._fetcher = Fetcher(
+            config,
+            self._ahead,
+            group is not None,
+            lambda: _brokers_assign(str(config["bootstrap.servers"]), settings),
+        )
         self._decoder = Decoder(key_deserializer, value_deserializer, on_undecodable)
         self._batch_size = FIRST_BATCH
         self._began = clock.monotonic()
@@ -248,6 +258,20 @@ class Consumer:
         for target in targets:
             self._fetcher.seek(target)
 
+    def rewind(self) -> None:
+        """Go back to what the group has committed: what came after it is given out again."""
+        for (topic, partition), offset in self.committed().items():
+            number = self._start if offset is None else offset
+            self._fetcher.seek(Position(topic, partition, number))
+
+    def progress(self) -> tuple[list[Position], Any]:
+        """Return the offsets of what has been given out, and this member of its group.
+
+        A transaction needs both.
+        """
+        offsets = self._fetcher.done_offsets(last_is_done=True)
+        return offsets, self._fetcher.handle.consumer_group_metadata()
+
     def pause(self, *partitions: Any) -> None:
         """Give out nothing more of these partitions, or of all, until `resume`."""
         chosen = self._chosen(partitions)
@@ -339,6 +363,12 @@ class _Fetched:
         if messages is None:
             raise StopIteration
         return messages
+
+
+def _brokers_assign(bootstrap: str, settings: dict[str, Any]) -> bool:
+    from moldau.client.brokers import assign_to_groups
+
+    return assign_to_groups(bootstrap, settings)
 
 
 def _failed(what: str, problem: confluent_kafka.KafkaException) -> ClientError:

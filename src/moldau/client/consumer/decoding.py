@@ -29,6 +29,12 @@ class Decoder:
     ) -> None:
         self._key = deserialize_with(key)
         self._value = deserialize_with(value)
+        # Those that find something in a message's headers are given these, too.
+        self._with_headers = tuple(
+            function
+            for given, function in ((key, self._key), (value, self._value))
+            if getattr(given, "takes_headers", False)
+        )
         self._on_error = on_error
 
     def messages(self, raws: list[RawMessage], rest: Iterator[RawMessage]) -> Iterator[Any]:
@@ -67,6 +73,8 @@ class Decoder:
             return None
         topic = raw.topic() or ""
         try:
+            if deserialize in self._with_headers:
+                return deserialize(topic, payload, raw.headers())
             return deserialize(topic, payload)
         except Exception as problem:
             raise DecodeError(

@@ -29,6 +29,17 @@ BUSY_WAIT_S = 0.005
 
 PartitionsHandler = Callable[[list[TopicPartition]], object]
 
+_PROTOCOL, _CLASSIC, _CONSUMER = "group.protocol", "classic", "consumer"
+# What only the classic protocol knows: librdkafka refuses it in the other.
+_OF_CLASSIC = frozenset(
+    {
+        "group.protocol.type",
+        "heartbeat.interval.ms",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+    }
+)
+
 
 class Buffer(Protocol):
     """The buffer of fetched messages that have not been handed out."""
@@ -54,10 +65,24 @@ class Buffer(Protocol):
 
 
 class Fetcher:
-    """One thread fetches at a time; offsets may be asked for from any."""
+    """One thread fetches at a time; offsets may be asked for from any.
 
-    def __init__(self, settings: Mapping[str, Any], buffer: Buffer, in_group: bool) -> None:
+    A member speaks the protocol of KIP-848 if `brokers_assign`, unless the settings say otherwise,
+    or have what only the classic one knows. That is found out when it subscribes: before, there
+    need not be a broker.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        buffer: Buffer,
+        in_group: bool,
+        brokers_assign: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._settings = dict(settings)
         self.handle = confluent_kafka.Consumer(dict(settings))
+        self._brokers_assign = brokers_assign
+        self._may_choose = not self._settings.keys() & {_PROTOCOL, *_OF_CLASSIC}
         self.buffer = buffer
         self.on_assign: PartitionsHandler | None = None
         self.on_revoke: PartitionsHandler | None = None
@@ -74,11 +99,29 @@ class Fetcher:
 
     def subscribe(self, names: list[str]) -> None:
         """As a member of the group."""
+        if self._may_choose:
+            self._choose_protocol(names)
         self._whole_topics = None
         self._subscribed = True
         self.handle.subscribe(
             names, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
+
+    def _choose_protocol(self, names: list[str]) -> None:
+        """Speak the protocol that suits the subscription.
+
+        Patterns are left to the classic one: in the other, brokers match them, whole names only,
+        and a member hears of what they found with its second heartbeat, seconds later.
+        """
+        before = self._settings.get(_PROTOCOL, _CLASSIC)
+        wanted = _CLASSIC
+        if not any(name.startswith("^") for name in names):
+            wanted = _CONSUMER if before == _CONSUMER or self._brokers_assign() else _CLASSIC
+        if wanted != before:
+            self.handle.close()
+            self.assignment = frozenset()
+            self._settings[_PROTOCOL] = wanted
+            self.handle = confluent_kafka.Consumer(dict(self._settings))
 
     def read_whole(self, topics: WholeTopics) -> None:
         """Every partition, without a group."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Position
 
 from moldau.topic_partition import TopicPartition
@@ -55,18 +56,21 @@ class MessageTimes:
             self._consumer = self._connect()
         consumer = self._consumer
         consumer.assign([Position(*place, at) for place, at in offsets.items()])
-        found: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, int | None] = {}
         deadline = time.monotonic() + WITHIN_S
         while len(found) < len(offsets) and time.monotonic() < deadline:
             for message in consumer.consume(500, POLL_S):
                 topic, partition = message.topic(), message.partition()
-                if message.error() is not None or topic is None or partition is None:
+                error = message.error()
+                is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+                if topic is None or partition is None or (error is not None and not is_end):
                     continue
                 if (topic, partition) not in found:
-                    found[topic, partition] = message.timestamp()[1]
+                    # The markers of transactions have offsets, but are no messages.
+                    found[topic, partition] = None if is_end else message.timestamp()[1]
                     consumer.incremental_unassign([Position(topic, partition)])
         consumer.unassign()
-        return found
+        return {place: stamp for place, stamp in found.items() if stamp is not None}
 
     def _connect(self) -> confluent_kafka.Consumer:
         return confluent_kafka.Consumer(
@@ -75,6 +79,7 @@ class MessageTimes:
                 "group.id": "moldau-no-group",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
                 # One message of each partition is all that is wanted.
                 "queued.min.messages": 1,
                 "fetch.message.max.bytes": 16384,

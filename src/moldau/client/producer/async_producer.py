@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Self, overload
 
+from moldau.client.consumer.async_consumer import AsyncConsumer
 from moldau.client.errors import QueueFull
 from moldau.client.message import Headers, MessageSet, ProducerRecord, Timestamp
 from moldau.client.producer.delivery import Delivery, SetDelivery
 from moldau.client.producer.producer import MAX_BLOCK_S, Producer
+from moldau.client.producer.transaction import Transaction
 
 _FULL_WAIT_S = 0.01
+
+
+class AsyncTransaction:
+    """A `Transaction` whose waits are awaited."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    async def send_offsets(self, consumer: AsyncConsumer) -> None:
+        await _in_thread(self._transaction.send_offsets, consumer.below)
 
 
 class AsyncProducer:
@@ -89,6 +103,21 @@ class AsyncProducer:
         """Wait for room in the buffer only; a failure goes to the error handler."""
         await self._when_room(self._producer.post, topic, value, key, partition, headers, timestamp)
 
+    @asynccontextmanager
+    async def transaction(
+        self, consumer: AsyncConsumer | None = None, **more: Any
+    ) -> AsyncIterator[AsyncTransaction]:
+        """As `Producer.transaction`, for `async with`; takes an `AsyncConsumer`."""
+        below = None if consumer is None else consumer.below
+        transaction = self._producer.transaction(below, **more)
+        await _in_thread(transaction.__enter__)
+        try:
+            yield AsyncTransaction(transaction)
+        except BaseException as problem:
+            await _in_thread(transaction.__exit__, type(problem), problem, None)
+            raise
+        await _in_thread(transaction.__exit__, None, None, None)
+
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         await asyncio.to_thread(self._producer.flush, timeout)
 
@@ -111,3 +140,13 @@ class AsyncProducer:
                 if time.monotonic() >= deadline:
                     raise
             await asyncio.sleep(_FULL_WAIT_S)
+
+
+async def _in_thread(step: Callable[..., Any], *arguments: Any) -> None:
+    """Take a step of a transaction in a thread; once begun it is finished, cancelled or not."""
+    work = asyncio.create_task(asyncio.to_thread(step, *arguments))
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise

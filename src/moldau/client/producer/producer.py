@@ -9,22 +9,27 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import repeat
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import confluent_kafka
 
 from moldau.client.connection import librdkafka_settings
-from moldau.client.errors import DeliveryFailed, QueueFull
+from moldau.client.errors import ClientError, DeliveryFailed, QueueFull
 from moldau.client.message import Headers, Message, MessageSet, ProducerRecord, Timestamp
 from moldau.client.message import timestamp_ms as to_ms
 from moldau.client.producer.delivery import Delivery, FailureReport, SetDelivery, SetReport
 from moldau.client.producer.handles import Closed, Turning
 from moldau.client.producer.partitioner import Partitioner
-from moldau.client.producer.placement import Placement, partition_count
+from moldau.client.producer.placement import partition_count
+from moldau.client.producer.preparation import Preparation
 from moldau.client.producer.refusal import forget_frames, refusal
 from moldau.client.producer.reports import DeliveryReports, ErrorHandler
-from moldau.client.serializers import serialize_with
+from moldau.client.producer.transaction import TRANSACTION_TIMEOUT_S, Transaction, failure
+
+if TYPE_CHECKING:
+    from moldau.client.consumer.consumer import Consumer
 
 MAX_BLOCK_S = 60.0
 # How long a producer that nobody closed may hold up the end of the program.
@@ -72,16 +77,17 @@ class Producer:
             defaults={"partitioner": partitioner if names_one else "murmur2_random"},
         )
         self._max_block_s = max_block_s
-        self._serialize_key = serialize_with(key_serializer)
-        self._serialize_value = serialize_with(value_serializer)
         self._offsets = offsets or "transactional.id" in self._settings
         self._reports = DeliveryReports(on_error)
         self._reports.handle = handle = self._connect()
         self._handle: confluent_kafka.Producer | Turning | Closed = handle
-        self._place = None if partitioner is None or names_one else Placement(partitioner)  # type: ignore[arg-type]
-        self._prepares = bool(self._serialize_key or self._serialize_value or self._place)
+        own = None if isinstance(partitioner, str) else partitioner
+        self._prepare = Preparation(key_serializer, value_serializer, own)
+        self._prepares = bool(self._prepare)
         self._turning = threading.RLock()
         self._closed = False
+        # Whether the brokers know this producer by its transactional id.
+        self.is_registered = False
         self._unclosed = weakref.finalize(self, _abandon, self._reports)
 
     def __enter__(self) -> Self:
@@ -167,10 +173,34 @@ class Producer:
         Raises TimeoutError with messages still under way, and `DeliveryFailed` for failures since
         the last flush that neither a result nor the error handler has told anybody about.
         """
-        left = self._reports.handle.flush(-1 if timeout is None else timeout)
+        try:
+            left = self._reports.handle.flush(-1 if timeout is None else timeout)
+        except confluent_kafka.KafkaException as problem:
+            raise failure("could not flush", problem.args[0]) from None
         self._reports.raise_unclaimed()
         if left:
             raise TimeoutError(f"{left} messages are still in flight after {timeout:g} s")
+
+    def transaction(
+        self, consumer: Consumer | None = None, *, timeout: float = TRANSACTION_TIMEOUT_S
+    ) -> Transaction:
+        """Return a `with` block whose messages are read together or never.
+
+        The producer needs a `transactional_id`. Offsets of a consumer, if one is given, become part
+        of it. Each step at the block's end may take as long as the timeout.
+        """
+        if "transactional.id" not in self._settings:
+            raise ClientError("only a producer with a transactional_id has transactions")
+        return Transaction(self, consumer, timeout)
+
+    @property
+    def handle(self) -> Any:
+        """librdkafka's producer below this one."""
+        return self._reports.handle
+
+    def forget_failures(self) -> None:
+        """Raise what a flush would raise about failures so far, and forget it."""
+        self._reports.raise_unclaimed()
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and let go. What is not written within the timeout fails, and `close` says so."""
@@ -180,9 +210,11 @@ class Producer:
         self._unclosed.detach()
         handle = self._reports.handle
         try:
-            if handle.flush(-1 if timeout is None else timeout):
-                handle.purge()
-                handle.flush(LAST_FLUSH_S)
+            # A producer that was fenced has nothing under way, and its user has been told.
+            with suppress(confluent_kafka.KafkaException):
+                if handle.flush(-1 if timeout is None else timeout):
+                    handle.purge()
+                    handle.flush(LAST_FLUSH_S)
             self._reports.raise_unclaimed()
         finally:
             self._reports.close()
@@ -229,7 +261,9 @@ class Producer:
         report: Callable[..., None] | None,
     ) -> None:
         if self._prepares:
-            key, value, partition = self._prepare(topic, key, value, partition)
+            key, value, partition, headers = self._prepare(
+                self._reports.handle, topic, key, value, partition, headers
+            )
         number = -1 if partition is None else partition
         ms = 0 if timestamp is None else to_ms(timestamp)
         try:
@@ -332,19 +366,10 @@ class Producer:
 
     def _prepared(self, topic: str, item: Any) -> Message:
         value, key, partition, headers, timestamp = _parts(item)
-        key, value, partition = self._prepare(topic, key, value, partition)
+        key, value, partition, headers = self._prepare(
+            self._reports.handle, topic, key, value, partition, headers
+        )
         return Message(value, key, partition, headers, timestamp)
-
-    def _prepare(
-        self, topic: str, key: Any, value: Any, partition: int | None
-    ) -> tuple[Any, Any, int | None]:
-        if self._serialize_key is not None and key is not None:
-            key = self._serialize_key(topic, key)
-        if self._serialize_value is not None and value is not None:
-            value = self._serialize_value(topic, value)
-        if self._place is not None and partition is None:
-            partition = self._place.partition(self._reports.handle, topic, key, value)
-        return key, value, partition
 
 
 def _parts(item: Any) -> tuple[Any, Any, int | None, Headers | None, Timestamp | None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from moldau.cluster.decisions.placement import Replicas, broker_order, place
 from moldau.cluster.errors import ClusterError
@@ -18,19 +19,17 @@ Brokers = Mapping[int, BrokerInfo]
 Partitions = tuple[PartitionState, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(msgspec.Struct, frozen=True):
     """A topic that somebody wants. -1 asks for the default; `assignments` replaces both numbers."""
 
     name: str
     partitions: int = USE_DEFAULT
     replication_factor: int = USE_DEFAULT
     assignments: Sequence[tuple[int, Replicas]] = ()
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NewPartitions:
+class NewPartitions(msgspec.Struct, frozen=True):
     """A request for more partitions: the new total, and who holds the additional ones."""
 
     name: str

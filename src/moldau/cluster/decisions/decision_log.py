@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from moldau.cluster.state.access import (
+    AclsChanged,
+    GroupConfigured,
+    QuotasChanged,
+    ScramChanged,
+    described,
+)
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
@@ -14,8 +21,10 @@ from moldau.cluster.state.changes import (
     TopicCreated,
     TopicDeleted,
 )
+from moldau.wire.acls import PatternType, Resource, in_words
 
 MOST_SENTENCES = 10
+_MOST_LETTERS = 200
 
 logger = logging.getLogger("moldau.cluster.controller")
 
@@ -41,8 +50,28 @@ def _told(change: AnyChange) -> str:
         case TopicConfigured(name, configs):
             return f"topic {name} now has the settings {configs}"
         case BrokerConfigured(None, configs):
-            return f"all brokers now have the dynamic settings {configs}"
+            return f"all brokers now have the dynamic settings {_shown(configs)}"
         case BrokerConfigured(broker, configs):
-            return f"broker {broker} now has the dynamic settings {configs}"
+            return f"broker {broker} now has the dynamic settings {_shown(configs)}"
+        case AclsChanged(resource, acls):
+            kind = in_words(Resource(resource.kind))
+            pattern = PatternType(resource.pattern).name.lower()
+            return f"{kind} '{resource.name}' ({pattern}) now has {len(acls)} access rules"
+        case QuotasChanged(entity, limits):
+            return f"{described(entity)} now has the quotas {limits}"
+        case ScramChanged(""):
+            return "users that do not exist now have salts by a secret of the cluster"
+        case ScramChanged(user, credentials):
+            return f"user '{user}' now has passwords for {', '.join(credentials) or 'nothing'}"
+        case GroupConfigured(group, configs):
+            return f"group '{group}' now has the settings {configs}"
         case _:
             return str(change)
+
+
+def _shown(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return settings without values that fill pages, such as certificates."""
+    return {
+        name: value if len(value) <= _MOST_LETTERS else f"({len(value)} characters)"
+        for name, value in configs.items()
+    }

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
+
+import msgspec
 
 from moldau.cluster.decisions.elections import Minimum, elect, eligible, no_minimum, to_preferred
 from moldau.cluster.decisions.placement import Replicas
@@ -38,8 +39,7 @@ class Decided(NamedTuple):
     outcomes: Outcomes
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """A partition and the replicas that it should have; None cancels the move under way."""
 
     topic: str

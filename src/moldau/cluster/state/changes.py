@@ -11,6 +11,13 @@ from uuid import UUID
 
 import msgspec
 
+from moldau.cluster.state.access import (
+    AccessDamaged,
+    AclsChanged,
+    GroupConfigured,
+    QuotasChanged,
+    ScramChanged,
+)
 from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 
 
@@ -111,4 +118,9 @@ AnyChange = (
     | TopicConfigured
     | BrokerConfigured
     | ProducerIdsAllocated
+    | AclsChanged
+    | QuotasChanged
+    | ScramChanged
+    | GroupConfigured
+    | AccessDamaged
 )

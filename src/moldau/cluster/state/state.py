@@ -8,6 +8,14 @@ from uuid import UUID
 
 import msgspec
 
+from moldau.cluster.state.access import (
+    Access,
+    AccessDamaged,
+    AclsChanged,
+    GroupConfigured,
+    QuotasChanged,
+    ScramChanged,
+)
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
@@ -50,6 +58,7 @@ class ClusterState:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
         self.broker_configs: dict[int | None, dict[str, str]] = {}
+        self.access = Access()
         self.next_producer_id = 0
         self.deleted: set[UUID] = set()
         # How many replicas each broker is to hold.
@@ -85,6 +94,14 @@ class ClusterState:
                     self.broker_configs[broker] = configs
                 else:
                     self.broker_configs.pop(broker, None)
+            case (
+                AclsChanged()
+                | QuotasChanged()
+                | ScramChanged()
+                | GroupConfigured()
+                | AccessDamaged()
+            ):
+                self.access.apply(change)
             case ProducerIdsAllocated(next_id):
                 if next_id < self.next_producer_id:
                     raise ImpossibleChange(
@@ -112,6 +129,7 @@ class ClusterState:
             yield ProducerIdsAllocated(self.next_producer_id)
         for broker, configs in self.broker_configs.items():
             yield BrokerConfigured(broker, configs)
+        yield from self.access.changes()
         for id in self.deleted:
             yield TopicDeleted("", id)
         for topic in self.topics.values():

@@ -71,7 +71,9 @@ class BrokerInfo(msgspec.Struct, frozen=True):
     `epoch` is another with each registration, so that an earlier life of the broker can be told
     from this one; `folder_id` is the identity of its data folder, another after a lost disk. One
     that is `stopping` takes on nothing new. One that `keeps_elr` lets no high watermark move below
-    min.insync.replicas, and tells when it comes back whether it lost something (KIP-966).
+    min.insync.replicas, and tells when it comes back whether it lost something (KIP-966). Brokers
+    that know of no transactions have 0 for `transaction_version`, and those that know only classic
+    groups have 0 for `group_version`; the same is true of `share_version` and share groups.
     """
 
     id: int
@@ -83,6 +85,11 @@ class BrokerInfo(msgspec.Struct, frozen=True):
     stopping: bool = False
     keeps_elr: bool = False
     endpoints: tuple[Endpoint, ...] = ()
+    # The URL where it serves HTTP; empty if it does not.
+    http: str = ""
+    transaction_version: int = 0
+    group_version: int = 0
+    share_version: int = 0
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return where clients of this listener reach the broker; None if it has no

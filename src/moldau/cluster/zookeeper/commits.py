@@ -10,7 +10,7 @@ from typing import Any
 from moldau.cluster.state.changes import AnyChange, BrokerConfigured
 from moldau.cluster.store import Conflict, NotController, StoreError
 from moldau.cluster.zookeeper.differences import topic_differences
-from moldau.cluster.zookeeper.operations import (
+from moldau.cluster.zookeeper.sessions.operations import (
     Check,
     Create,
     Operation,
@@ -19,9 +19,16 @@ from moldau.cluster.zookeeper.operations import (
     Unanswered,
     Unreachable,
 )
-from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.sessions.session import Session
 from moldau.cluster.zookeeper.tree import Tree
-from moldau.cluster.zookeeper.writes import ConfigWrite, Draft, TopicWrite, Write, batches
+from moldau.cluster.zookeeper.writes import (
+    AccessWrite,
+    ConfigWrite,
+    Draft,
+    TopicWrite,
+    Write,
+    batches,
+)
 from moldau.cluster.zookeeper.znodes import Notice, Paths, encode_notice
 
 logger = logging.getLogger("moldau.cluster.zookeeper")
@@ -72,6 +79,8 @@ class Commits:
     def _operations(self, write: Write) -> list[Operation]:
         if isinstance(write, ConfigWrite):
             return write.operations(self._paths, self._tree.config_versions.get(write.broker))
+        if isinstance(write, AccessWrite):
+            return write.operations(self._paths, self._tree.access_versions.get(write.change.key))
         return write.operations(self._paths, self._tree.versions.get(write.name, -1))
 
     async def _write_batch(
@@ -79,8 +88,9 @@ class Commits:
     ) -> None:
         names = [write.name for write, _ in batch if isinstance(write, TopicWrite)]
         configs = any(isinstance(write, ConfigWrite) for write, _ in batch)
+        access = [write.change.key for write, _ in batch if isinstance(write, AccessWrite)]
         mark = uuid.uuid4().hex
-        notice = Notice(mark, self._broker_id, tuple(names), configs=configs)
+        notice = Notice(mark, self._broker_id, tuple(names), configs=configs, access=tuple(access))
         operations = [
             *guards,
             *(operation for _, operations in batch for operation in operations),
@@ -105,12 +115,15 @@ class Commits:
                 # A server may process a request only after its sender has sent it again.
                 if was_unanswered and await self._happened(mark, session_id):
                     return
-                await self._read_anew(names, configs=configs)
+                await self._read_anew(names, access, configs=configs)
                 raise self._meaning(refusal, guards, names, known) from refusal
             else:
                 self._take(batch, results[len(guards) :])
                 return
-        raise StoreError(f"the connection to ZooKeeper broke {_ATTEMPTS} times during one commit")
+        raise Unanswered(
+            f"the connection to ZooKeeper broke {_ATTEMPTS} times during one commit: "
+            "we cannot know whether it took place"
+        )
 
     def _take(self, batch: list[tuple[Write, list[Operation]]], results: list[Any]) -> None:
         """It happened: so it is part of the state at once, and its notice brings no news."""
@@ -126,6 +139,13 @@ class Commits:
             if isinstance(write, ConfigWrite):
                 tree.config_versions[write.broker] = version
                 changes.append(BrokerConfigured(write.broker, write.configs))
+                continue
+            if isinstance(write, AccessWrite):
+                if write.change.is_empty:
+                    tree.access_versions.pop(write.change.key, None)
+                else:
+                    tree.access_versions[write.change.key] = version
+                changes.append(write.change)
                 continue
             changes += topic_differences(write.old, write.new)
             if write.new is None:
@@ -153,7 +173,7 @@ class Commits:
             return happened
         raise Unanswered(_UNKNOWN)
 
-    async def _read_anew(self, names: list[str], *, configs: bool) -> None:
+    async def _read_anew(self, names: list[str], access: list[str], *, configs: bool) -> None:
         """After a refusal, which was decided on what is there."""
         for _ in range(_ATTEMPTS):
             try:
@@ -161,6 +181,8 @@ class Commits:
                 await self._tree.refresh_topics(names)
                 if configs:
                     await self._tree.refresh_configs()
+                if access:
+                    await self._tree.refresh_access(access)
                 return
             except Unanswered as error:
                 logger.info("%s; reading again", error)
@@ -186,4 +208,4 @@ class Commits:
     def _versions(self, names: list[str]) -> tuple[object, ...]:
         tree = self._tree
         topics = [(tree.versions.get(name), tree.state.topics.get(name)) for name in names]
-        return (topics, dict(tree.config_versions))
+        return (topics, dict(tree.config_versions), dict(tree.access_versions))

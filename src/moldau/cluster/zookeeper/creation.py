@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from moldau.cluster.embedded import new_cluster_id
 from moldau.cluster.store import StoreError
-from moldau.cluster.zookeeper.operations import Create, Refused
-from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.sessions.operations import Create, NoNode, Refused
+from moldau.cluster.zookeeper.sessions.session import Session
 from moldau.cluster.zookeeper.znodes import FORMAT, Paths
 
 
@@ -31,12 +31,41 @@ async def create_cluster(session: Session, paths: Paths) -> None:
         )
     for path in (
         *(paths.brokers, paths.folders, paths.topics, paths.ids, paths.configs),
-        *(paths.broker_configs, paths.deleted, paths.changes),
+        *(paths.broker_configs, paths.access, paths.deleted, paths.changes),
     ):
         await _create(session, path)
     await _create(session, paths.controller_epoch, b"0")
     await _create(session, paths.producer_ids, b"0")
     await _create(session, paths.id, new_cluster_id().encode())
+    await _lock(session, paths)
+
+
+async def _lock(session: Session, paths: Paths) -> None:
+    """Leave to the brokers alone what was created before that was their rule.
+
+    The last node of all is the sign that it is done: a broker that is stopped midway begins again.
+    """
+    if await session.is_locked(paths.id):
+        return
+    for path in (
+        *(paths.brokers, paths.folders, paths.topics, paths.ids, paths.configs, paths.access),
+        *(paths.deleted, paths.changes, paths.producer_ids, paths.controller_epoch, paths.format),
+    ):
+        await _lock_all(session, path)
+    if paths.chroot:
+        # Whoever may write to it may delete the nodes in it.
+        await session.lock(paths.chroot)
+    await session.lock(paths.id)
+
+
+async def _lock_all(session: Session, path: str) -> None:
+    try:
+        await session.lock(path)
+        for name in await session.children(path):
+            await _lock_all(session, f"{path}/{name}")
+    except NoNode:
+        # Deleted meanwhile.
+        return
 
 
 async def _create(session: Session, path: str, data: bytes = b"") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from moldau.cluster.state.access import AccessChange
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
@@ -79,3 +80,11 @@ def config_differences(
         if old.get(id, {}) != configs:
             changes.append(BrokerConfigured(id, configs))
     return changes
+
+
+def access_differences(
+    old: Mapping[str, AccessChange], new: Mapping[str, AccessChange]
+) -> list[AnyChange]:
+    """Return the entries that are others now; what is gone says nothing from now on."""
+    changes: list[AnyChange] = [entry.emptied() for key, entry in old.items() if key not in new]
+    return changes + [entry for key, entry in new.items() if old.get(key) != entry]

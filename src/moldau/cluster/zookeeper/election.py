@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from moldau.cluster.store import NotController
-from moldau.cluster.zookeeper.operations import (
+from moldau.cluster.zookeeper.sessions.operations import (
     Check,
     Create,
     Delete,
@@ -14,8 +14,8 @@ from moldau.cluster.zookeeper.operations import (
     Refused,
     SetData,
 )
-from moldau.cluster.zookeeper.session import Session
-from moldau.cluster.zookeeper.watcher import Watch
+from moldau.cluster.zookeeper.sessions.session import Session
+from moldau.cluster.zookeeper.sessions.watcher import Watch
 from moldau.cluster.zookeeper.znodes import (
     DamagedNode,
     Holder,

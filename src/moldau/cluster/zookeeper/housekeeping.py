@@ -9,11 +9,11 @@ from moldau.cluster.store import NotController
 from moldau.cluster.zookeeper.commits import Commits
 from moldau.cluster.zookeeper.differences import broker_differences
 from moldau.cluster.zookeeper.election import Election
-from moldau.cluster.zookeeper.operations import Refused
-from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.sessions.operations import Refused
+from moldau.cluster.zookeeper.sessions.session import Session
+from moldau.cluster.zookeeper.sessions.watcher import Watch
 from moldau.cluster.zookeeper.tree import Tree
 from moldau.cluster.zookeeper.trimming import trim_deleted, trim_notices
-from moldau.cluster.zookeeper.watcher import Watch
 from moldau.cluster.zookeeper.znodes import Paths
 
 logger = logging.getLogger("moldau.cluster.zookeeper")

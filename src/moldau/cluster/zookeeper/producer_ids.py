@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from moldau.cluster.store import StoreError
-from moldau.cluster.zookeeper.operations import NoNode, Refused, SetData, Unanswered
-from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.sessions.operations import NoNode, Refused, SetData, Unanswered
+from moldau.cluster.zookeeper.sessions.session import Session
 from moldau.cluster.zookeeper.znodes import DamagedNode, decode_number
 
 logger = logging.getLogger("moldau.cluster.zookeeper")

@@ -8,13 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
+from moldau.cluster.state.access import AccessChange, AccessDamaged, subject_of
 from moldau.cluster.state.topics import BrokerInfo, Topic
-from moldau.cluster.zookeeper.operations import Stat
-from moldau.cluster.zookeeper.session import Session
-from moldau.cluster.zookeeper.watcher import Watch
+from moldau.cluster.zookeeper.sessions.operations import Stat
+from moldau.cluster.zookeeper.sessions.session import Session
+from moldau.cluster.zookeeper.sessions.watcher import Watch
 from moldau.cluster.zookeeper.znodes import (
     DamagedNode,
     Paths,
+    decode_access,
     decode_broker,
     decode_broker_id,
     decode_config_name,
@@ -35,18 +37,18 @@ class ReadTopics:
 
     found: dict[str, tuple[Topic, int]]
     damaged: dict[str, str]
-    gone: set[str]
+    gone: list[str]
 
 
 async def read_topics(session: Session, paths: Paths, names: Iterable[str]) -> ReadTopics:
     ordered = sorted(names)
     nodes = await session.get_many(paths.topic(name) for name in ordered)
-    read = ReadTopics({}, {}, set())
+    read = ReadTopics({}, {}, [])
     for place, (name, node) in enumerate(zip(ordered, nodes, strict=True), 1):
         if place % _AT_ONCE == 0:
             await asyncio.sleep(0)
         if node is None:
-            read.gone.add(name)
+            read.gone.append(name)
             continue
         data, stat = node
         try:
@@ -87,6 +89,30 @@ async def read_configs(
         except DamagedNode as error:
             logger.error("%s; the settings stay as they were", error)
             found[broker] = (None, stat.version)
+    return found
+
+
+async def read_access(
+    session: Session, paths: Paths, keys: Iterable[str] | None
+) -> dict[str, tuple[AccessChange, int]]:
+    """Return entries of who may do what with their nodes' versions, these or all, damaged ones
+    included."""
+    found: dict[str, tuple[AccessChange, int]] = {}
+    if keys is None:
+        keys = await session.children(paths.access)
+    ordered = list(keys)
+    nodes = await session.get_many(paths.access_entry(key) for key in ordered)
+    for key, node in zip(ordered, nodes, strict=True):
+        if node is None:
+            continue
+        data, stat = node
+        try:
+            found[key] = (decode_access(paths.access_entry(key), key, data), stat.version)
+        except DamagedNode as error:
+            if subject_of(key) is None:
+                logger.error("%s, and its name is none of Moldau's; it is left out", error)
+            else:
+                found[key] = (AccessDamaged(key, str(error)), stat.version)
     return found
 
 

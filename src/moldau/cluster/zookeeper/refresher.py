@@ -7,8 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from moldau.cluster.store import StoreError
-from moldau.cluster.zookeeper.operations import Unanswered, Unreachable
-from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.sessions.operations import Unanswered, Unreachable
+from moldau.cluster.zookeeper.sessions.session import Session
 from moldau.cluster.zookeeper.znodes import DamagedNode
 
 logger = logging.getLogger("moldau.cluster.zookeeper")

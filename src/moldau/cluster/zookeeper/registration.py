@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from moldau.cluster.state.topics import BrokerInfo
 from moldau.cluster.store import StoreError
-from moldau.cluster.zookeeper.operations import (
+from moldau.cluster.zookeeper.sessions.operations import (
     Check,
     Create,
     Delete,
@@ -22,7 +22,7 @@ from moldau.cluster.zookeeper.operations import (
     Stat,
     Unanswered,
 )
-from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.sessions.session import Session
 from moldau.cluster.zookeeper.znodes import (
     DamagedNode,
     Paths,

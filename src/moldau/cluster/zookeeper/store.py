@@ -25,15 +25,16 @@ from moldau.cluster.zookeeper.creation import create_cluster
 from moldau.cluster.zookeeper.election import NOBODY, Election
 from moldau.cluster.zookeeper.fence import Fence
 from moldau.cluster.zookeeper.housekeeping import Housekeeping
-from moldau.cluster.zookeeper.operations import (
+from moldau.cluster.zookeeper.refresher import Refresher
+from moldau.cluster.zookeeper.registration import Registrations
+from moldau.cluster.zookeeper.rejoining import Rejoining
+from moldau.cluster.zookeeper.sessions.client import ZooKeeperSecurity
+from moldau.cluster.zookeeper.sessions.operations import (
     Refused,
     Unanswered,
     Unreachable,
 )
-from moldau.cluster.zookeeper.refresher import Refresher
-from moldau.cluster.zookeeper.registration import Registrations
-from moldau.cluster.zookeeper.rejoining import Rejoining
-from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.sessions.session import Session
 from moldau.cluster.zookeeper.tree import Tree
 from moldau.cluster.zookeeper.writes import Draft
 from moldau.cluster.zookeeper.znodes import Paths, split_connect
@@ -69,6 +70,7 @@ class ZooKeeperStore:
         *,
         session_timeout_ms: int = 6_000,
         connection_timeout_ms: int = 15_000,
+        security: ZooKeeperSecurity | None = None,
     ) -> None:
         try:
             hosts, chroot = split_connect(connect)
@@ -83,6 +85,7 @@ class ZooKeeperStore:
                 session_timeout_ms,
                 on_change=self._session_changed,
                 on_lease=self._lease_changed,
+                security=security,
             )
         except ValueError as error:
             raise StoreError(f"'{hosts}' is not a list of ZooKeeper servers: {error}") from error
@@ -103,8 +106,7 @@ class ZooKeeperStore:
         self._lock = asyncio.Lock()
         self._fence = Fence(broker_id)
         self._registration_listeners: list[RegistrationListener] = []
-        # How often the lease has ended.
-        self._lapses = 0
+        self._lapses = 0  # How often the lease has ended.
         self._is_open = False
         # The session that the brokers' events come from.
         self._seen_session = 0

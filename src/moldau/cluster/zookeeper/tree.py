@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import bisect
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
+from moldau.cluster.state.access import AccessDamaged
 from moldau.cluster.state.changes import AnyChange, ClusterCreated, TopicDeleted
 from moldau.cluster.state.state import ClusterState, ImpossibleChange
 from moldau.cluster.state.topics import BrokerInfo
 from moldau.cluster.store import Listener, StoreError
 from moldau.cluster.zookeeper.differences import (
+    access_differences,
     broker_differences,
     config_differences,
     topic_differences,
 )
-from moldau.cluster.zookeeper.operations import Create, NoNode, Unanswered, Unreachable
 from moldau.cluster.zookeeper.reading import (
     ReadTopics,
+    read_access,
     read_brokers,
     read_configs,
     read_deleted,
     read_folders,
     read_topics,
 )
-from moldau.cluster.zookeeper.session import Session
-from moldau.cluster.zookeeper.watcher import Watch
+from moldau.cluster.zookeeper.sessions.operations import Create, NoNode, Unanswered, Unreachable
+from moldau.cluster.zookeeper.sessions.session import Session
+from moldau.cluster.zookeeper.sessions.watcher import Watch
 from moldau.cluster.zookeeper.znodes import (
     DamagedNode,
     Notice,
@@ -57,6 +60,7 @@ class Tree:
         self.state = ClusterState()
         self.versions: dict[str, int] = {}
         self.config_versions: dict[int | None, int] = {}
+        self.access_versions: dict[str, int] = {}
         self.folder_ids: dict[int, str] = {}
         # The version of /folders/<id>, not newer than the known registration of the broker.
         self.folder_versions: dict[int, int] = {}
@@ -105,7 +109,8 @@ class Tree:
         """Read everything anew if that has not been done in this session."""
         for _ in range(_ATTEMPTS):
             session_id = self._session.id
-            if self._loaded_in == session_id:
+            # One that ended leaves 0 behind, which is also what nothing was ever read in.
+            if session_id and self._loaded_in == session_id:
                 return
             try:
                 await self._session.sync()
@@ -132,6 +137,7 @@ class Tree:
         # Versions and state go together: nothing may come between taking the one and the other.
         self.publish(self._topic_changes(topics, deleted))
         await self.refresh_configs()
+        await self.refresh_access(None)
         await self._refresh_brokers(notices)
         # Deletions that happened before our time, for folders that may still lie here.
         recalled = deleted - self._recalled - self.state.deleted - self.state.topics_by_id.keys()
@@ -152,6 +158,9 @@ class Tree:
         if read is None:
             await self.load()
             return
+        access = {key for notice in read for key in notice.access}
+        if access:
+            await self.refresh_access(access)
         topics = {name for notice in read for name in notice.topics}
         if topics:
             await self.refresh_topics(topics)
@@ -164,6 +173,25 @@ class Tree:
     async def refresh_configs(self) -> None:
         """Read the brokers' settings anew, and publish how they differ from what was known."""
         self.publish(await self._config_changes())
+
+    async def refresh_access(self, keys: Collection[str] | None) -> None:
+        """Read entries of who may do what anew, these or all, and publish how they differ."""
+        read = await read_access(self._session, self._paths, keys)
+        known = self.state.access.entries
+        asked = {*known, *self.access_versions, *read} if keys is None else set(keys)
+        for key in asked - read.keys():
+            self.access_versions.pop(key, None)
+        self.access_versions |= {key: version for key, (_, version) in read.items()}
+        old = {key: known[key] for key in asked if key in known}
+        changes = access_differences(old, {key: entry for key, (entry, _) in read.items()})
+        for change in changes:
+            if isinstance(change, AccessDamaged):
+                logger.error(
+                    "%s. What it is about is closed until the node is repaired: only super users "
+                    "get at the resource, the user has no password, the quotas are the least",
+                    change.problem,
+                )
+        self.publish(changes)
 
     async def find(self, commit: str) -> bool | None:
         """Return whether the transaction with this mark happened since the last catch-up; None if

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from moldau.cluster.zookeeper.operations import (
+from moldau.cluster.zookeeper.sessions.operations import (
     Check,
     Delete,
 )
-from moldau.cluster.zookeeper.session import Session
+from moldau.cluster.zookeeper.sessions.session import Session
 from moldau.cluster.zookeeper.znodes import Paths
 
 # A broker that is further behind reads everything again, which is no more work than that many

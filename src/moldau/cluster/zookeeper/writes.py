@@ -7,6 +7,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from moldau.cluster.state.access import (
+    AccessChange,
+    AccessEntry,
+    AclsChanged,
+    GroupConfigured,
+    QuotasChanged,
+    ScramChanged,
+)
 from moldau.cluster.state.changes import (
     AnyChange,
     BrokerConfigured,
@@ -21,14 +29,14 @@ from moldau.cluster.state.changes import (
 from moldau.cluster.state.state import ClusterState
 from moldau.cluster.state.topics import Topic
 from moldau.cluster.store import Conflict, StoreError
-from moldau.cluster.zookeeper.operations import (
+from moldau.cluster.zookeeper.sessions.operations import (
     Check,
     Create,
     Delete,
     Operation,
     SetData,
 )
-from moldau.cluster.zookeeper.znodes import Paths, encode_configs, encode_topic
+from moldau.cluster.zookeeper.znodes import Paths, encode_access, encode_configs, encode_topic
 
 # ZooKeeper refuses requests above 1 MB as a whole.
 BATCH_BYTES = 400 << 10
@@ -86,7 +94,29 @@ class ConfigWrite:
         return [Create(path, data) if version is None else SetData(path, data, version)]
 
 
-Write = TopicWrite | ConfigWrite
+@dataclass(frozen=True, slots=True)
+class AccessWrite:
+    """One entry of who may do what; an empty one is deleted.
+
+    Only the controller writes these, so that a version tells all states apart that it can meet.
+    """
+
+    change: AccessEntry
+
+    def operations(self, paths: Paths, version: int | None) -> list[Operation]:
+        path = paths.access_entry(self.change.key)
+        if self.change.is_empty:
+            return [] if version is None else [Delete(path, version)]
+        data = encode_access(self.change)
+        if len(data) > _MOST_BYTES:
+            raise StoreError(
+                f"'{self.change.key}' takes {len(data)} bytes, but ZooKeeper stores at most "
+                f"{_MOST_BYTES} in one node"
+            )
+        return [Create(path, data) if version is None else SetData(path, data, version)]
+
+
+Write = TopicWrite | ConfigWrite | AccessWrite
 
 
 class Draft:
@@ -107,6 +137,11 @@ class Draft:
             change.broker: state.broker_configs.get(change.broker, {})
             for change in self.changes
             if isinstance(change, BrokerConfigured)
+        }
+        self._access = {
+            change.key: state.access.entries.get(change.key)
+            for change in self.changes
+            if isinstance(change, AccessChange)
         }
 
     @property
@@ -129,6 +164,7 @@ class Draft:
         """Return what has to be written for the changes; raise Conflict if they no longer hold."""
         topics: dict[str, Topic | None] = {}
         configs: dict[int | None, dict[str, str]] = {}
+        access: dict[str, AccessEntry] = {}
         for change in self.changes:
             match change:
                 case BrokerConfigured(broker, values):
@@ -137,6 +173,10 @@ class Draft:
                             f"the settings of broker {broker} have changed in the meantime"
                         )
                     configs[broker] = values
+                case AclsChanged() | QuotasChanged() | ScramChanged() | GroupConfigured():
+                    if self._access[change.key] != state.access.entries.get(change.key):
+                        raise Conflict(f"'{change.key}' has changed in the meantime")
+                    access[change.key] = change
                 case (
                     TopicCreated()
                     | TopicDeleted()
@@ -160,6 +200,11 @@ class Draft:
             if state.topics.get(name) != topic
         ]
         found += [ConfigWrite(broker, values) for broker, values in configs.items()]
+        found += [
+            AccessWrite(change)
+            for key, change in access.items()
+            if not change.is_empty or key in state.access.entries
+        ]
         return found
 
     def _check(self, name: str, state: ClusterState) -> None:

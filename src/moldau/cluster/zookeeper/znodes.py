@@ -11,6 +11,9 @@
     /ids/<topic id>           exists as long as the topic does. A write to a topic also checks this
                               node, for versions begin anew when a topic is deleted and created
     /configs/brokers/<id>     dynamic settings of one broker, or those of all: "default"
+    /access/<key>             rules of a resource, quotas of an entity, credentials of a user or
+                              settings of a group; all that there is to say about one, and gone
+                              when that is nothing
     /producer-ids             the next producer id
     /deleted/<topic id>       the topic was deleted: whoever comes back later may remove its folders
     /changes/c-<sequence>     what changed, in order; trimmed, and never empty
@@ -25,6 +28,9 @@ from uuid import UUID
 
 import msgspec
 
+from moldau.cluster.decisions.access import checked_binding
+from moldau.cluster.errors import ClusterError
+from moldau.cluster.state.access import AccessEntry, AclsChanged, QuotasChanged
 from moldau.cluster.state.topics import (
     BrokerInfo,
     InvalidTopicName,
@@ -61,6 +67,7 @@ class Paths:
         self.ids = f"{chroot}/ids"
         self.configs = f"{chroot}/configs"
         self.broker_configs = f"{chroot}/configs/brokers"
+        self.access = f"{chroot}/access"
         self.producer_ids = f"{chroot}/producer-ids"
         self.deleted = f"{chroot}/deleted"
         self.changes = f"{chroot}/changes"
@@ -84,6 +91,9 @@ class Paths:
     def broker_config(self, id: int | None) -> str:
         return f"{self.broker_configs}/{'default' if id is None else id}"
 
+    def access_entry(self, key: str) -> str:
+        return f"{self.access}/{key}"
+
     def change(self, name: str) -> str:
         return f"{self.changes}/{name}"
 
@@ -105,6 +115,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     topics: tuple[str, ...] = ()
     brokers: bool = False
     configs: bool = False
+    access: tuple[str, ...] = ()
 
 
 _holders = msgspec.json.Decoder(Holder)
@@ -112,6 +123,7 @@ _notices = msgspec.json.Decoder(Notice)
 _topics = msgspec.json.Decoder(Topic)
 _infos = msgspec.json.Decoder(BrokerInfo)
 _configs = msgspec.json.Decoder(dict[str, str])
+_access: msgspec.json.Decoder[AccessEntry] = msgspec.json.Decoder(AccessEntry)
 
 
 def split_connect(connect: str) -> tuple[str, str]:
@@ -189,6 +201,28 @@ def encode_configs(configs: dict[str, str]) -> bytes:
 
 def decode_configs(path: str, data: bytes) -> dict[str, str]:
     return _decoded(_configs, path, data)
+
+
+def encode_access(change: AccessEntry) -> bytes:
+    return _encode(change)
+
+
+def decode_access(path: str, key: str, data: bytes) -> AccessEntry:
+    """Return the entry that the node `key` holds; DamagedNode if it is not as it was written."""
+    change = _decoded(_access, path, data)
+    if change.key != key:
+        raise DamagedNode(path, f"it holds the entry '{change.key}'")
+    if change.is_empty:
+        raise DamagedNode(path, "it holds nothing")
+    if isinstance(change, AclsChanged):
+        try:
+            for acl in change.acls:
+                checked_binding(change.resource, acl)
+        except ClusterError as error:
+            raise DamagedNode(path, error.message) from error
+    if isinstance(change, QuotasChanged) and not all(each > 0 for each in change.limits.values()):
+        raise DamagedNode(path, "a limit has to be more than 0")
+    return change
 
 
 def decode_number(path: str, data: bytes) -> int:

@@ -186,6 +186,8 @@ class Compaction:
                     self._write(new, waiting)
         if waiting:
             self._write(new, waiting)
+        for segment in group:
+            self._keep_aborted(segment, new)
         if not is_changed:
             self._remove(new)
             return None
@@ -199,6 +201,15 @@ class Compaction:
         self._kept_bytes += size
         self._throttle.count(size)
 
+    def _keep_aborted(self, segment: Segment, new: Segment) -> None:
+        """Index those aborted transactions that may have records after the compacted part."""
+        segment.load_aborted()
+        if segment.aborted is not None:
+            for each in segment.aborted.transactions():
+                if each.last_offset >= self._end:
+                    new.note_aborted(each)
+            segment.release()
+
     def _finish(self, new: Segment, modified_s: float) -> None:
         """Force the files of a new segment to disk."""
         new.seal()
@@ -206,6 +217,9 @@ class Compaction:
         for index in (new.offset_index, new.time_index):
             if index.is_stored:
                 os.fsync(index.open().fd)
+        if new.aborted is not None:
+            new.aborted.write_tail()
+            os.fsync(new.aborted.open().fd)
         # Retention by time falls back to this where records have no timestamps.
         os.utime(new.path, (modified_s, modified_s))
         new.release()
@@ -225,6 +239,10 @@ class Compaction:
             return batch
         if header.is_control:
             return self._filtered_marker(header, batch)
+        if self._aborted is not None and self._aborted.has(header):
+            if not self._identifies(header):
+                return None
+            return rebuild(header, b"", (), None) if header.count else batch
         try:
             payload = payload_of(batch, 0, header)
             records = raw_records(payload, header.count)
@@ -235,15 +253,14 @@ class Compaction:
             return batch
         horizon = _horizon(header)
         kept = []
-        if not (self._aborted is not None and self._aborted.has(header)):
-            keeps_tombstones = horizon is None or self._job.now_ms < horizon
-            newest, base_offset = self._keys.get, header.base_offset
-            for record in records:
-                delta, key, is_tombstone = record[:3]
-                if key is None or (is_tombstone and not keeps_tombstones):
-                    continue
-                if newest(key) <= base_offset + delta:
-                    kept.append(record)
+        keeps_tombstones = horizon is None or self._job.now_ms < horizon
+        newest, base_offset = self._keys.get, header.base_offset
+        for record in records:
+            delta, key, is_tombstone = record[:3]
+            if key is None or (is_tombstone and not keeps_tombstones):
+                continue
+            if newest(key) <= base_offset + delta:
+                kept.append(record)
         self._kept_records += len(kept)
         if kept and header.is_transactional:
             self._with_data.add(header.producer_id)
@@ -264,7 +281,9 @@ class Compaction:
 
     def _filtered_marker(self, header: BatchHeader, batch: memoryview) -> Batch | None:
         """Keep a marker while its transaction has records, then for delete.retention.ms."""
-        marker = read_end_marker(batch) if header.count else None
+        if not header.count:
+            return batch if self._identifies(header) else None
+        marker = read_end_marker(batch)
         horizon = _horizon(header)
         had_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)

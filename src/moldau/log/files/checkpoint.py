@@ -51,9 +51,38 @@ def read_offsets(path: str) -> dict[TopicPartition, int] | None:
     return offsets
 
 
+def read_counts(path: str) -> dict[TopicPartition, dict[int, int]]:
+    """Partition to counts by offset, as `TOPIC PARTITION OFFSET COUNT` lines."""
+    content = read_small(path)
+    counts: dict[TopicPartition, dict[int, int]] = {}
+    for topic, partition, offset, count in decode_entries(content or b"", path, 4):
+        try:
+            counts.setdefault((topic, int(partition)), {})[int(offset)] = int(count)
+        except ValueError:
+            raise CorruptFile(path, f"malformed line of topic {topic!r}") from None
+    return counts
+
+
+def write_counts(path: str, counts: Mapping[TopicPartition, Mapping[int, int]]) -> None:
+    """Replace the checkpoint durably."""
+    _write(
+        path,
+        (
+            f"{topic} {partition} {offset} {count}"
+            for (topic, partition), each in counts.items()
+            for offset, count in each.items()
+        ),
+    )
+
+
 def write_offsets(path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace the checkpoint durably."""
-    entries = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    _write(
+        path, (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    )
+
+
+def _write(path: str, entries: Iterable[str]) -> None:
     try:
         replace_file(path, encode_entries(entries), sync=True)
         sync_folder(os.path.dirname(path))

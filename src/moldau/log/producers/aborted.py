@@ -26,6 +26,9 @@ class AbortedBatches:
             for position, header in segment.batches.headers(0, segment.size):
                 if header.last_offset < first_offset or not header.is_transactional:
                     continue
+                if not header.count:
+                    # The marker of what compaction left of a transaction may be gone.
+                    continue
                 producer_id = header.producer_id
                 if not header.is_control:
                     begun.setdefault(producer_id, header.base_offset)

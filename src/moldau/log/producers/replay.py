@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moldau.log.producers.states import ProducerStates
+from moldau.log.producers.verifications import Verification
+from moldau.log.segments.aborted_index import AbortedTransaction
 from moldau.log.segments.search import find
 from moldau.log.segments.segment import Segment
 from moldau.records.batch import BatchHeader, read_header
 from moldau.records.record import EndMarker, read_end_marker
 
 
-def check_coordinator(producers: ProducerStates, batch: memoryview) -> EndMarker | None:
+def check_coordinator(
+    producers: ProducerStates, batch: memoryview, guard: Verification | None
+) -> EndMarker | None:
     """May a coordinator write this batch for a producer? The marker in it, if it ends something.
 
-    InvalidProducerEpoch or CoordinatorFenced if not; sequences are not checked.
+    InvalidProducerEpoch, InvalidTransactionState or CoordinatorFenced if not; sequences are not
+    checked.
     """
     header = read_header(batch)
     if not header.is_control:
-        producers.check_epoch(header.producer_id, header.producer_epoch)
+        producers.check_coordinator(
+            header.producer_id, header.producer_epoch, header.is_transactional, guard
+        )
         return None
     marker = read_end_marker(batch)
     if marker is not None:
@@ -28,21 +35,18 @@ def check_coordinator(producers: ProducerStates, batch: memoryview) -> EndMarker
 
 def note_batch(
     producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview, written_ms: int
-) -> None:
-    """Let the producer state follow a batch that is in the log since `written_ms`."""
-    if header.producer_id < 0:
-        return
+) -> AbortedTransaction | None:
+    """Let the producer state follow a producer's batch that is in the log since `written_ms`.
+
+    Returns the transaction that it aborts, if it does.
+    """
     if header.is_control:
         marker = read_end_marker(batch)
-        if marker is not None:
-            producers.note_marker(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_offset,
-                written_ms,
-                marker,
-            )
-        return
+        if marker is None:
+            return None
+        return producers.note_marker(
+            header.producer_id, header.producer_epoch, header.base_offset, written_ms, marker
+        )
     producers.note(
         header.producer_id,
         header.producer_epoch,
@@ -50,16 +54,19 @@ def note_batch(
         header.base_offset,
         header.last_offset_delta,
         header.max_timestamp,
-        header.is_transactional,
+        # What compaction left of a transaction opens none: the marker may be gone.
+        header.is_transactional and header.count > 0,
         written_ms,
     )
+    return None
 
 
 def rebuild_producers(
-    segments: Sequence[Segment], producers: ProducerStates, end: int
+    segments: Sequence[Segment], producers: ProducerStates, end: int, indexed_to: int | None = None
 ) -> ProducerStates:
     """Bring a snapshot's state up to `end` by reading the batches in between.
 
+    Transactions whose markers lie at `indexed_to` or above are indexed anew if they were aborted.
     When they were written is not among what they say. It was not after the last write to their
     file: so no producer is forgotten early, and none much too late.
     """
@@ -77,7 +84,9 @@ def rebuild_producers(
             if header.producer_id < 0:
                 continue
             batch = segment.batches.read(at, header.size) if header.is_control else b""
-            note_batch(producers, header, batch, written_ms)
+            aborted = note_batch(producers, header, batch, written_ms)
+            if aborted is not None and indexed_to is not None and header.base_offset >= indexed_to:
+                segment.note_aborted(aborted)
     producers.end = end
     producers.settle()
     return producers

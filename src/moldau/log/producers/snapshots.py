@@ -65,6 +65,19 @@ class Snapshots:
             if old < offset:
                 self.remove(old)
 
+    def before(self, offset: int, first_base: int) -> ProducerStates:
+        """Return the state of the newest snapshot up to `offset` that can be read; if none can, the
+        empty one that the log begins with."""
+        for known in sorted(self.offsets, reverse=True):
+            path = self.path_of(known)
+            content = read_small(path) if known <= offset else None
+            if content is not None:
+                try:
+                    return ProducerStates.decode(content, path, known)
+                except CorruptFile as error:
+                    logger.warning("ignoring an invalid producer snapshot: %s", error)
+        return ProducerStates(first_base)
+
     def latest(self, first_base: int) -> ProducerStates:
         """Return the state of the newest snapshot that can be read; if none can, the empty one that
         the log begins with."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from typing import NamedTuple
 
 from moldau.log.errors import (
@@ -12,11 +13,16 @@ from moldau.log.errors import (
     InvalidTransactionState,
     OutOfOrderSequence,
 )
+from moldau.log.producers.verifications import Verification, Verifications
+from moldau.log.segments.aborted_index import AbortedTransaction
 from moldau.records.checksum import crc32c
 from moldau.records.record import EndMarker
 
 KEPT_BATCHES = 5
 NO_OFFSET = -1
+MAX_EPOCH = 32767
+# From this version of the protocol on every transaction ends with a new producer epoch (KIP-890).
+EPOCH_BUMPS = 2
 _SEQUENCE_MASK = 0x7FFF_FFFF
 _VERSION = 1
 _PREFIX = struct.Struct(">hIi")
@@ -71,17 +77,20 @@ class ProducerStates:
     records from the past would be forgotten at once, and what it repeats be written twice.
     """
 
-    __slots__ = ("_decided", "_open", "_producers", "end", "unsettled")
+    __slots__ = ("_producers", "decided", "end", "open", "unsettled", "verifications")
 
     def __init__(self, end: int = 0) -> None:
         self.end = end
         self._producers: dict[int, Producer] = {}
         # The entries noted since the last `settle`, with their previous values.
         self.unsettled: list[tuple[int, Producer | None]] = []
-        # Open transactions: producer id to first offset.
-        self._open: dict[int, int] = {}
-        # Ended transactions whose marker may lie above the high watermark: (first offset, marker).
-        self._decided: list[tuple[int, int]] = []
+        # Open transactions: producer id to first offset, lowest first.
+        self.open: dict[int, int] = {}
+        # Ended transactions whose marker may lie above the high watermark: (first offset, marker),
+        # in the order of their markers.
+        self.decided: deque[tuple[int, int]] = deque()
+        # Those that are about to begin.
+        self.verifications = Verifications()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -127,8 +136,64 @@ class ProducerStates:
             raise InvalidTransactionState(producer_id)
         return None
 
-    def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """The only check on what a coordinator writes; raises InvalidProducerEpoch."""
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Return whether the producer has an open transaction in that epoch."""
+        producer = self._producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.transaction_start != NO_OFFSET
+            and producer.epoch == epoch
+        )
+
+    def is_written(
+        self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int
+    ) -> bool:
+        """Return whether a batch repeats one of the producer's last ones."""
+        producer = self._producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.epoch == epoch
+            and any(
+                batch.offset_delta == offset_delta and batch.first_sequence == base_sequence
+                for batch in producer.batches
+            )
+        )
+
+    def check_begin(
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        offset_delta: int,
+        guard: Verification | None,
+    ) -> None:
+        """May this batch of a client begin a transaction, if none is open?
+
+        Raises InvalidTransactionState where nobody has asked the coordinator, InvalidProducerEpoch,
+        or OutOfOrderSequence where an earlier batch is to be sent again. One that was written
+        before is for `check`.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is not None and producer.epoch == epoch:
+            if producer.transaction_start != NO_OFFSET:
+                return
+            if self.is_written(producer_id, epoch, base_sequence, offset_delta):
+                return
+        self.verifications.check(producer_id, guard)
+        if producer is not None and epoch < producer.epoch:
+            raise InvalidProducerEpoch(producer_id, epoch, producer.epoch)
+        is_known = producer is not None and bool(producer.batches)
+        self.verifications.check_sequence(producer_id, epoch, base_sequence, is_known)
+
+    def check_coordinator(
+        self, producer_id: int, epoch: int, is_transactional: int, guard: Verification | None
+    ) -> None:
+        """May a coordinator write this batch for a producer? It has no sequence.
+
+        Raises InvalidProducerEpoch or InvalidTransactionState.
+        """
+        if is_transactional and not self.is_open(producer_id, epoch):
+            self.verifications.check(producer_id, guard)
         producer = self._producers.get(producer_id)
         if producer is not None and epoch < producer.epoch:
             raise InvalidProducerEpoch(producer_id, epoch, producer.epoch)
@@ -144,7 +209,11 @@ class ProducerStates:
         is_transactional: int,
         written_ms: int,
     ) -> None:
-        """Remember a data batch as written."""
+        """Remember a data batch as written.
+
+        One without a sequence (-1), which a broker wrote for the producer, leaves the sequences of
+        the producer's own as they are.
+        """
         written: WrittenBatch = _new(
             WrittenBatch,
             (
@@ -161,67 +230,97 @@ class ProducerStates:
         if producer is not None:
             start, coordinator_epoch = producer.transaction_start, producer.coordinator_epoch
             if producer.epoch == epoch:
-                batches = (*producer.batches[1 - KEPT_BATCHES :], written)
+                batches = producer.batches
+                if base_sequence >= 0 or not batches or batches[-1].last_sequence < 0:
+                    batches = (*batches[1 - KEPT_BATCHES :], written)
         if is_transactional and start == NO_OFFSET:
             start = base_offset
-            self._open[producer_id] = start
+            self.open[producer_id] = start
+            guard = self.verifications.pop(producer_id, None)
+            if guard is not None:
+                guard.start = start
         self._producers[producer_id] = _new(
             Producer, (epoch, coordinator_epoch, written_ms, start, batches)
         )
 
-    def check_marker(self, producer_id: int, epoch: int, marker: EndMarker) -> None:
-        """May this end marker be written? InvalidProducerEpoch or CoordinatorFenced if not."""
-        self.check_epoch(producer_id, epoch)
+    def check_marker(
+        self, producer_id: int, epoch: int, marker: EndMarker, version: int = 0
+    ) -> None:
+        """May this end marker be written? InvalidProducerEpoch or CoordinatorFenced if not.
+
+        In transactions of version 2 the marker's epoch is higher than that of the records which it
+        ends, so one that is not is late and must not end the next transaction (KIP-1228). It is
+        only repeated if none is open. Of the last epoch there can be no higher one.
+        """
         producer = self._producers.get(producer_id)
-        if producer is not None and marker.coordinator_epoch < producer.coordinator_epoch:
+        if producer is None:
+            return
+        is_late = epoch < producer.epoch
+        if epoch == producer.epoch and version >= EPOCH_BUMPS:
+            is_late = producer.transaction_start != NO_OFFSET and epoch != MAX_EPOCH
+        if is_late:
+            raise InvalidProducerEpoch(producer_id, epoch, producer.epoch)
+        if marker.coordinator_epoch < producer.coordinator_epoch:
             raise CoordinatorFenced(
                 producer_id, marker.coordinator_epoch, producer.coordinator_epoch
             )
 
     def note_marker(
         self, producer_id: int, epoch: int, offset: int, written_ms: int, marker: EndMarker
-    ) -> None:
-        """Remember that a marker at `offset` ended the producer's transaction."""
+    ) -> AbortedTransaction | None:
+        """Remember that a marker at `offset` ended the producer's transaction.
+
+        Returns the transaction if it was aborted, and has written anything.
+        """
         producer = self._producers.get(producer_id)
         self.unsettled.append((producer_id, producer))
         batches: tuple[WrittenBatch, ...] = ()
-        if producer is not None:
-            if producer.epoch == epoch:
-                batches = producer.batches
-            if producer.transaction_start != NO_OFFSET:
-                self._decided.append((producer.transaction_start, offset))
-        self._open.pop(producer_id, None)
+        aborted = None
+        if producer is not None and producer.epoch == epoch:
+            batches = producer.batches
+        start = self.open.pop(producer_id, None)
+        if start is not None:
+            self.decided.append((start, offset))
+            if not marker.commits:
+                last_stable = next(iter(self.open.values()), offset + 1)
+                aborted = AbortedTransaction(producer_id, start, offset, last_stable)
+        self.verifications.pop(producer_id, None)
         self._producers[producer_id] = Producer(
             epoch, marker.coordinator_epoch, written_ms, NO_OFFSET, batches
         )
+        return aborted
 
-    def first_unstable(self, high_watermark: int) -> int | None:
-        """Return the first offset of a transaction that is open, or ended at or above the
+    def first_unstable(self) -> int | None:
+        """Return the first offset of a transaction that is open, or ended at or above the high
         watermark."""
-        if not self._open and not self._decided:
-            return None
-        if self._decided:
-            self._decided = [pair for pair in self._decided if pair[1] >= high_watermark]
-        firsts = [*self._open.values(), *(first for first, _ in self._decided)]
-        return min(firsts, default=None)
+        first = next(iter(self.open.values()), None)
+        for begun, _ in self.decided:
+            if first is None or begun < first:
+                first = begun
+        return first
+
+    def replicated_to(self, high_watermark: int) -> None:
+        """Every in-sync replica has what lies before: markers there end their transactions."""
+        decided = self.decided
+        while decided and decided[0][1] < high_watermark:
+            decided.popleft()
 
     def settle(self) -> None:
         """Keep what has been noted: it is written and can no longer be undone."""
         self.unsettled.clear()
 
-    def rollback(self) -> None:
-        """Undo what has been noted since the last `settle`."""
+    def rollback(self, log_end: int) -> None:
+        """Undo what has been noted since the last `settle`, when the log ended there."""
         if not self.unsettled:
             return
-        markers = set()
         for producer_id, producer in reversed(self.unsettled):
             if producer is None:
                 self._producers.pop(producer_id, None)
             else:
                 self._producers[producer_id] = producer
-                markers.add(producer.transaction_start)
         self.unsettled.clear()
-        self._decided = [pair for pair in self._decided if pair[0] not in markers]
+        while self.decided and self.decided[-1][1] >= log_end:
+            self.decided.pop()
         self._reopen()
 
     def expire(self, now_ms: int, idle_ms: int) -> list[int]:
@@ -233,14 +332,17 @@ class ProducerStates:
         ]
         for producer_id in idle:
             del self._producers[producer_id]
+        if self.verifications:
+            self.verifications.expire(now_ms, idle_ms)
         return idle
 
     def _reopen(self) -> None:
-        self._open = {
-            producer_id: producer.transaction_start
+        begun = [
+            (producer.transaction_start, producer_id)
             for producer_id, producer in self._producers.items()
             if producer.transaction_start != NO_OFFSET
-        }
+        ]
+        self.open = {producer_id: start for start, producer_id in sorted(begun)}
 
     def encode(self) -> bytes:
         """Return the content of a snapshot file."""

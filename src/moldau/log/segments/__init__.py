@@ -1,5 +1,4 @@
 """Segments: the files of a log's batches, their indexes, and their order.
 
-Which offsets and producers a log takes is said above, by `log`. The index of aborted transactions
-(`.txnindex`) belongs here, beside the other two.
+Which offsets and producers a log takes is said above, by `log`.
 """

@@ -14,7 +14,7 @@ _CHUNK = 256
 
 
 class IndexFile:
-    """Entries of two rising integers each, as `entry` packs them; no header, no footer.
+    """Entries of integers that rise, as `entry` packs them; no header, no footer.
 
     Entries are added to a tail in memory, which goes to the file now and then, and when the segment
     is sealed; older ones are read by bisection. A crash loses the
@@ -57,7 +57,7 @@ class IndexFile:
         return file
 
     def rises(self) -> bool:
-        """Do both columns never fall, over all entries? Reads the whole file."""
+        """Do the first two columns never fall, over all entries? Reads the whole file."""
         try:
             previous = (-1, -1)
             for low in range(0, self.count, _CHUNK):
@@ -69,18 +69,15 @@ class IndexFile:
             return False
         return True
 
-    def get(self, number: int) -> tuple[int, int]:
+    def get(self, number: int) -> tuple[int, ...]:
         """Entry `number`, counted from 0."""
         start, tail = self._tail
-        size = self.entry.size
         if number >= start:
-            first, second = self.entry.unpack_from(tail, (number - start) * size)
-        else:
-            first, second = self.entry.unpack(self._read(number, 1))
-        return first, second
+            return self.entry.unpack_from(tail, (number - start) * self.entry.size)
+        return self.entry.unpack(self._read(number, 1))
 
-    def add(self, first: int, second: int) -> None:
-        self._tail[1].extend(self.entry.pack(first, second))
+    def add(self, *values: int) -> None:
+        self._tail[1].extend(self.entry.pack(*values))
         self.count += 1
 
     def search(self, column: int, value: int, low: int = 0) -> int:

@@ -11,7 +11,7 @@ import re
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
-# Kafka's index of aborted transactions: removed with its segment, not written yet.
+# Aborted transactions
 TXN_INDEX_SUFFIX = ".txnindex"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 # Producer snapshots lie beside the segments and are named alike, by the offset they were taken at.

@@ -2,7 +2,7 @@
 
 Copying tens of megabytes into the page cache takes longer than an event loop may be held. So a
 thread puts the records where they will lie, behind the end of the file, and the write that follows
-puts only the header before them.
+puts only the header before them. The thread checks the CRC as well.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import threading
 from collections.abc import Callable, Sequence
 
 from moldau.log.files.open_files import OpenFile
-from moldau.records.batch import HEADER_SIZE
+from moldau.records.batch import CRC_START, HEADER_SIZE, read_header
+from moldau.records.checksum import crc32c
 
 _Buffer = bytes | bytearray | memoryview
 
+# A smaller batch costs more to hand to a thread than to write.
+WORTH_PREWRITING = 16 << 10
 # What is written between two looks at whether that is still wanted.
 PIECE = 1 << 20
 # Not the flags of the log's own file: who opens a file to append to it cannot write elsewhere.
@@ -30,7 +33,9 @@ class Prewrite:
     all else for the event loop.
     """
 
-    __slots__ = ("_batch", "_end", "_is_stopped", "_lock", "_path", "_position", "is_done")
+    __slots__ = (
+        "_batch", "_end", "_is_stopped", "_lock", "_path", "_position", "is_done", "is_intact",
+    )  # fmt: skip
 
     def __init__(
         self, path: str, position: int, batch: _Buffer, end: Callable[[Prewrite], None]
@@ -40,6 +45,8 @@ class Prewrite:
         self._batch = batch
         self._end = end
         self.is_done = False
+        # Whether the batch has the CRC that its header says, as far as is known.
+        self.is_intact = False
         self._is_stopped = False
         # Held while a piece is being written.
         self._lock = threading.Lock()
@@ -49,7 +56,9 @@ class Prewrite:
 
         What the disk refuses is left to the append, which reports it.
         """
-        records = memoryview(self._batch)[HEADER_SIZE:]
+        batch = memoryview(self._batch)
+        self.is_intact = crc32c(batch[CRC_START:]) == read_header(batch).crc
+        records = batch[HEADER_SIZE:]
         position = self._position + HEADER_SIZE
         file: OpenFile | None = None
         done = 0
@@ -73,6 +82,10 @@ class Prewrite:
         """Have nothing more written; waits for the piece that is being written."""
         with self._lock:
             self._is_stopped = True
+
+    def has_checked(self, batch: _Buffer) -> bool:
+        """Return whether this is the batch, and its CRC is right."""
+        return self.is_intact and batch is self._batch
 
     def publish(self, batches: Sequence[_Buffer]) -> bool:
         """Write the header if all else of these batches is there; whether they are in the file."""

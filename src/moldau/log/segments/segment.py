@@ -1,14 +1,15 @@
-"""One segment of a log: a file of record batches and its two sparse indexes."""
+"""One segment of a log: a file of record batches and its indexes."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
 
-from moldau.log.errors import StorageError
-from moldau.log.files.disk import rename_file
+from moldau.log.errors import CorruptLog, StorageError
+from moldau.log.files.disk import remove_file, rename_file
 from moldau.log.files.open_files import FilePool, OpenFile
 from moldau.log.files.trash import Trash
+from moldau.log.segments.aborted_index import AbortedIndex, AbortedTransaction
 from moldau.log.segments.batch_file import BatchFile, Buffer
 from moldau.log.segments.index import OffsetIndex
 from moldau.log.segments.indexes import TAIL_ENTRIES, Indexes
@@ -18,6 +19,7 @@ from moldau.log.segments.names import (
     INDEX_SUFFIX,
     SUFFIXES,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     path_of,
 )
 from moldau.log.segments.time_index import TimeIndex
@@ -30,6 +32,8 @@ _UNKNOWN = -2
 class Segment:
     """`<base offset>.log` and its indexes, all named by the first offset they may hold.
 
+    Two of them are sparse; the third has all `aborted` transactions, and is None if there are none.
+
     `size` bytes of batches are written; `end` also counts those that `append` was told of and
     `write` was not yet. No batch's last offset is more than 2**31 - 1 above `base`, since the
     indexes store offsets relative to it. A batch is indexed when more than index.interval.bytes lie
@@ -41,9 +45,9 @@ class Segment:
     """
 
     __slots__ = (
-        "_index_after", "_indexes", "base", "batches", "created_ms", "end", "first_timestamp",
-        "folder", "limit", "limits", "max_offset", "max_timestamp", "max_timestamp_offset", "pool",
-        "roll_after_ms", "suffix",
+        "_index_after", "_indexes", "aborted", "base", "batches", "created_ms", "end",
+        "first_timestamp", "folder", "limit", "limits", "max_offset", "max_timestamp",
+        "max_timestamp_offset", "pool", "roll_after_ms", "suffix",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +63,7 @@ class Segment:
         self.batches = BatchFile(folder, base, size, pool, suffix)
         # Loaded when they are first needed.
         self._indexes: Indexes | None = None
+        self.aborted: AbortedIndex | None = None
         # The largest timestamp so far, and the last offset of the first batch that has it.
         self.max_timestamp = _UNKNOWN
         self.max_timestamp_offset = base
@@ -93,6 +98,7 @@ class Segment:
         """Create the empty file of a new segment, ready to be appended to."""
         # A crash may have left indexes of a segment that began here before.
         self._new_indexes().clear()
+        remove_file(self.path_of(TXN_INDEX_SUFFIX))
         self.batches.create()
         self.begin(now_ms)
 
@@ -150,6 +156,8 @@ class Segment:
             # Where the disk refuses they wait for the next time.
             with contextlib.suppress(StorageError):
                 indexes.write()
+        if self.aborted is not None:
+            self.aborted.write_tail()
 
     def obey(self, limits: Limits) -> None:
         """Keep to these limits from now on."""
@@ -216,7 +224,10 @@ class Segment:
         # In another segment, since `end` stays what it is: a search on a thread may come here.
         anew = Segment(self.folder, self.base, 0, self.pool, self.limits, self.suffix)
         anew.begin(0)
-        for _, header in self.batches.headers(0, self.size):
+        for position, header in self.batches.headers(0, self.size):
+            # No checksum covers a batch's base offset, and an entry has room for 32 bits.
+            if not self.base <= header.base_offset <= header.last_offset <= self.max_offset:
+                raise CorruptLog(self.path, position, "its offsets do not fit the segment")
             anew.append_again(header)
         anew.seal()
         self._indexes = anew._indexes
@@ -250,6 +261,28 @@ class Segment:
             # Loading the log would take the remains of a failed write for batches.
             file.cut(file.size)
         self.indexes.seal(self.max_timestamp, self.max_timestamp_offset)
+
+    def load_aborted(self) -> None:
+        """Take up the index of aborted transactions, if there is a file; CorruptFile if that is
+        damaged."""
+        index = AbortedIndex(self.path_of(TXN_INDEX_SUFFIX), self.pool, self.base)
+        if index.load() and index.count:
+            self.aborted = index
+
+    def note_aborted(self, aborted: AbortedTransaction) -> None:
+        """Index a transaction whose marker is the last batch that was appended."""
+        if self.aborted is None:
+            self.aborted = AbortedIndex(self.path_of(TXN_INDEX_SUFFIX), self.pool, self.base)
+        self.aborted.append(aborted)
+
+    def forget_aborted(self, offset: int) -> None:
+        """Drop transactions whose markers lie at `offset` or above, whatever the file holds."""
+        if self.aborted is None:
+            return
+        self.aborted.truncate_to(offset)
+        if not self.aborted.count:
+            self.aborted.clear()
+            self.aborted = None
 
     @property
     def largest_timestamp(self) -> int:
@@ -304,6 +337,7 @@ class Segment:
         file, indexes = self.batches, self.indexes
         file.open()
         indexes.truncate_to(offset)
+        self.forget_aborted(offset)
         file.cut(position)
         self.end = position
         indexed = indexes.offsets.last_position
@@ -325,6 +359,8 @@ class Segment:
         self.batches.release()
         if self._indexes is not None:
             self._indexes.release()
+        if self.aborted is not None:
+            self.pool.release(self.aborted)
 
     def retire(self, trash: Trash) -> None:
         """Take the files out of the log; readers that hold them open are not disturbed."""
@@ -338,6 +374,8 @@ class Segment:
         self.suffix = self.batches.suffix = DELETED_SUFFIX
         if self._indexes is not None:
             self._indexes.renamed(DELETED_SUFFIX)
+        if self.aborted is not None:
+            self.aborted.path += DELETED_SUFFIX
         for old in olds:
             rename_file(old, old + DELETED_SUFFIX)
 

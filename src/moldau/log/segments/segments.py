@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import overload
 
+from moldau.log.errors import StorageError
+from moldau.log.files.disk import sync_folder
 from moldau.log.files.open_files import FilePool, OpenFile
 from moldau.log.files.trash import Trash
 from moldau.log.segments.limits import Limits
@@ -19,10 +21,12 @@ class Segments:
     Each begins where the one before it ended, or later where compaction has left a gap. Event loop
     only, but for `all`. A change is a few renames and new files, in an order that leaves a crash
     with whole segments in a row; the names are durable when `names_made` is what it was at a sync
-    of the folder.
+    of the folder. If the power fails before, any of them may be lost: a gap between two segments is
+    seen by the next start, but a log whose first one is missing looks like one that was shortened
+    by retention. So the name of the first is durable before another follows it.
     """
 
-    __slots__ = ("_limits", "folder", "items", "names_made", "pool", "trash")
+    __slots__ = ("_durable_base", "_limits", "folder", "items", "names_made", "pool", "trash")
 
     def __init__(self, folder: str, pool: FilePool, trash: Trash, limits: Limits) -> None:
         self.folder = folder
@@ -30,6 +34,8 @@ class Segments:
         self.trash = trash
         # How often files were made or renamed.
         self.names_made = 0
+        # The first segment whose name is durable for sure, by its base.
+        self._durable_base = -1
         self._limits = limits
         # Changed in place only: a reader holds on to it.
         self.items: list[Segment] = []
@@ -56,6 +62,11 @@ class Segments:
     def size(self) -> int:
         """Bytes of all batches."""
         return sum(segment.batches.size for segment in self.items)
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes of all batches, and of what must not be lost beside them."""
+        return self.size + sum(each.aborted.size for each in self.items if each.aborted is not None)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -101,6 +112,7 @@ class Segments:
         """Close the last segment and begin one at `base`. An empty one is replaced."""
         last, following = self.last, self._segment(base, 0)
         if last.batches.size:
+            self._keep_first(self.base)
             last.seal()
         following.create(now_ms)
         self.names_made += 1
@@ -122,6 +134,7 @@ class Segments:
         for segment in old:
             segment.rename_away()
         new.take_names(SWAP_SUFFIX)
+        new.load_aborted()
         self.items[number : number + len(old)] = [new]
         self.names_made += 1
 
@@ -137,6 +150,8 @@ class Segments:
 
     def drop_first(self, count: int) -> None:
         """Drop the oldest segments."""
+        if count < len(self.items):
+            self._keep_first(self.items[count].base)
         for segment in self.items[:count]:
             segment.retire(self.trash)
         del self.items[:count]
@@ -151,7 +166,17 @@ class Segments:
         segment = self._segment(base, 0)
         segment.create(0)
         self.names_made += 1
+        self._durable_base = -1
         self.items[:] = [segment]
+
+    def _keep_first(self, base: int) -> None:
+        """See to it that the name of the segment which is the first, or will be, is durable."""
+        if base != self._durable_base:
+            try:
+                sync_folder(self.folder)
+            except OSError as error:
+                raise StorageError.of(self.folder, error) from error
+            self._durable_base = base
 
     # Files
 
@@ -160,8 +185,8 @@ class Segments:
     ) -> list[tuple[str, OpenFile]]:
         """Return the files to force to disk so that all from `offset` on survives.
 
-        Recovery can do without the indexes of the last segment. An empty file matters where it was
-        longer once.
+        Recovery can do without the sparse indexes of the last segment. An empty file matters where
+        it was longer once.
         """
         files = []
         for segment in self.from_offset(offset):
@@ -172,7 +197,28 @@ class Segments:
                 for index in (segment.offset_index, segment.time_index):
                     if index.is_stored:
                         files.append((index.path, index.open()))
+            aborted = segment.aborted
+            if aborted is not None and aborted.is_stored:
+                files.append((aborted.path, aborted.open()))
+                self.names_made += not aborted.is_named
+                aborted.is_named = True
         return files
+
+    def aborted_transactions(self, first: int, up_to: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of those with records in [first, up_to), by their markers."""
+        found: list[tuple[int, int]] = []
+        for segment in self.items[self.number_of(first) :]:
+            if segment.aborted is not None and segment.aborted.collect(first, up_to, found):
+                break
+        return found
+
+    def count_aborted(self) -> dict[int, int]:
+        """Return how many aborted transactions each segment's index has, by base offset.
+
+        Any thread.
+        """
+        indexes = ((segment.base, segment.aborted) for segment in self.all)
+        return {base: index.count for base, index in indexes if index is not None and index.count}
 
     def release(self) -> None:
         """Let go of the open files."""

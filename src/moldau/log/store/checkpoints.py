@@ -7,7 +7,12 @@ import threading
 from collections.abc import Callable, Mapping
 
 from moldau.log.errors import CorruptFile
-from moldau.log.files.checkpoint import read_offsets, write_offsets
+from moldau.log.files.checkpoint import (
+    read_counts,
+    read_offsets,
+    write_counts,
+    write_offsets,
+)
 from moldau.log.log import Log
 from moldau.topic_partition import TopicPartition
 
@@ -16,8 +21,11 @@ logger = logging.getLogger("moldau.log")
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+ABORTED = "aborted-transactions-checkpoint"
 
 Offsets = dict[TopicPartition, int]
+# Entries of each index of aborted transactions, by the base offset of its segment.
+Counts = dict[TopicPartition, dict[int, int]]
 
 
 class Checkpoints:
@@ -29,6 +37,11 @@ class Checkpoints:
     is flushed never lies before them. A file that cannot be read is ignored: more is checked then
     than need be, and nothing is lost.
 
+    A fourth file, of our own, comes with the first aborted transaction: how many of them each
+    segment's index has, as `TOPIC PARTITION SEGMENT COUNT` lines. An index that has fewer after a
+    crash is made anew, since the log is not read before the recovery point, and what is missing
+    there would be shown as committed. One that has more is newer.
+
     Prepared on the event loop, written by any thread; an older one never replaces a newer one.
     """
 
@@ -37,6 +50,7 @@ class Checkpoints:
         self.recovery_points: Offsets | None = None
         self.log_starts: Offsets = {}
         self.high_watermarks: Offsets = {}
+        self.aborted: Counts = {}
         self._folder = folder
         self._writing = threading.Lock()
         self._prepared = 0
@@ -47,6 +61,10 @@ class Checkpoints:
         self.recovery_points = self._read(RECOVERY_POINTS)
         self.log_starts = self._read(LOG_STARTS) or {}
         self.high_watermarks = self._read(HIGH_WATERMARKS) or {}
+        try:
+            self.aborted = read_counts(f"{self._folder}/{ABORTED}")
+        except CorruptFile as error:
+            logger.warning("ignoring a checkpoint: %s", error)
 
     def names(self, key: TopicPartition) -> bool:
         """Return whether any of the files names that log."""
@@ -57,7 +75,7 @@ class Checkpoints:
         )
 
     def prepare(self, logs: Mapping[TopicPartition, Log]) -> Callable[[], None]:
-        """Event loop: a call that writes all three, which any thread may make; it blocks.
+        """Event loop: a call that writes all of them, which any thread may make; it blocks.
 
         Offsets are read there, when it is their turn to be written: of 100,000 logs that takes
         longer than the loop may be held.
@@ -71,13 +89,20 @@ class Checkpoints:
                 if number < self._newest:
                     return
                 log_starts, recovery_points, high_watermarks = {}, {}, {}
+                aborted: Counts = {}
                 for key, log in listed:
                     # In this order: the flushed offset is never before the start.
                     if log.log_start > log.segments.base:
                         log_starts[key] = log.log_start
                     recovery_points[key] = log.flushed
                     high_watermarks[key] = log.high_watermark
+                    # After what is flushed, so that all before it are counted.
+                    if log.has_aborted and (counts := log.segments.count_aborted()):
+                        aborted[key] = counts
                 self._write(LOG_STARTS, log_starts)
+                if aborted != self.aborted:
+                    write_counts(f"{self._folder}/{ABORTED}", aborted)
+                    self.aborted = aborted
                 self._write(RECOVERY_POINTS, recovery_points)
                 self._write_high_watermarks(number, high_watermarks)
                 self._newest = number

@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from moldau.log.errors import StorageError
 from moldau.log.files.disk import can_sync_file_systems, sync_file_system
-from moldau.log.flush import Flush
-from moldau.log.flushing import prepare_close
+from moldau.log.flushes.flush import Flush
+from moldau.log.flushes.flushing import prepare_close
 from moldau.log.log import Log
 
 logger = logging.getLogger("moldau.log")

@@ -25,9 +25,11 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from struct import Struct
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from moldau.log.errors import StorageError
 from moldau.log.files.disk import remove_file
@@ -52,8 +54,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 Entry = tuple[memoryview, int]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownEnds:
+class KnownEnds(msgspec.Struct, frozen=True):
     """The ends that an earlier life of the broker recorded."""
 
     boot_id: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
 from uuid import UUID
+
+import msgspec
 
 from moldau.log.files.disk import read_small, replace_file, sync_folder
 from moldau.log.store.ends import FILE_NAME, KnownEnds, boot_id, read_ends
@@ -14,15 +15,14 @@ from moldau.topic_partition import TopicPartition
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
 
-@dataclass(slots=True)
-class LastLife:
+class LastLife(msgspec.Struct):
     """`marker` is that of a clean stop, if it was one. The ends of the logs, their recovery points
     and their high watermarks are what was written down of them."""
 
     marker: bytes | None = None
     ends: KnownEnds | None = None
-    recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
-    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    recovery_points: dict[TopicPartition, int] = msgspec.field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, int] = msgspec.field(default_factory=dict)
 
     def lost_nothing(self, registration: int) -> bool:
         """Return whether all that it had written is there, but for what others did to the folder.

@@ -91,7 +91,7 @@ class Life:
         if self._ends is not None:
             for log in logs:
                 if log.end_entry is not None:
-                    self._ends.note_size(log.end_entry, log.segments.size)
+                    self._ends.note_size(log.end_entry, log.segments.stored_size)
             self._ends.stop(self.epoch)
         leave_marker(self._folder, new_marker(self.epoch))
 

@@ -40,7 +40,7 @@ Progress = Callable[[float, int, int], None]
 class LogStore:
     """All logs of a broker, each in `<topic>-<partition>/` of one folder.
 
-    Beside them lie the `.lock`, the three files of `Checkpoints`, `meta.properties`, which says
+    Beside them lie the `.lock`, the files of `Checkpoints`, `meta.properties`, which says
     whose folder this is, and what a `Life` leaves: `log-ends` and `.kafka_cleanshutdown`. Event
     loop only; `open` and `close` block.
 
@@ -103,6 +103,7 @@ class LogStore:
             point = None
             if recovery_points is not None:
                 point = recovery_points.get(key, None if self.was_clean else 0)
+            high_watermark = checkpoints.high_watermarks.get(key, 0)
             log = load_log(
                 f"{self.folder}/{name}",
                 *key,
@@ -112,9 +113,11 @@ class LogStore:
                 left_clean=self.life.last.left_clean if self.was_clean else None,
                 recovery_point=point,
                 log_start=checkpoints.log_starts.get(key, 0),
+                high_watermark=high_watermark,
+                aborted=checkpoints.aborted.get(key, {}),
                 recovered=self.recovered,
             )
-            log.advance_high_watermark(checkpoints.high_watermarks.get(key, log.log_start))
+            log.advance_high_watermark(high_watermark)
             self.logs[key] = log
             self._tell(number + 1, len(found), 0.0)
         took_ms = (time.perf_counter() - started) * 1000

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from moldau.schemas.schema import SchemaType
 from moldau.spark.formats.errors import FormatError
 from moldau.spark.formats.spec import Format
 
@@ -12,6 +13,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
+    from moldau.schemas import RegisteredSchema
+
+# A schema's text, the header that names it, and the topic.
+Written = tuple[str, bytes, str]
+SCHEMA_TYPES = {
+    "avro": SchemaType.AVRO,
+    "json-schema": SchemaType.JSON,
+    "protobuf": SchemaType.PROTOBUF,
+}
 RECORD_COLUMNS = ("key", "value", "headers", "partition", "topic")
 
 
@@ -20,12 +30,12 @@ def encoded(
     format: Format,
     *,
     key: Sequence[str] = (),
-    avro: tuple[str, bytes, str] | None = None,
+    registered: Written | None = None,
 ) -> DataFrame:
     """Return the frame as `format("moldau")` writes it.
 
-    `key` names the columns of the key: one is written as text, several as a JSON array. For Avro,
-    `avro` is the schema's text, its header and the topic.
+    `key` names the columns of the key: one is written as text, several as a JSON array. For
+    registered schemas, `registered` is the schema's text, its header and the topic.
     """
     from pyspark.sql import functions as F
 
@@ -41,19 +51,54 @@ def encoded(
         return frame.select(*keys, F.to_json(F.struct(*columns), options).alias("value"))
     from moldau.spark.lake.tasks import map_in_arrow
 
-    assert avro is not None
+    assert registered is not None
+    if format == "json-schema":
+        text = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).cast("binary")
+        return frame.select(*keys, F.concat(F.lit(registered[1]), text).alias("value"))
+    encoding: Any = _AvroEncoding(*registered)
+    if format == "protobuf":
+        from moldau.spark.formats.registered_values import ProtobufEncoding
+
+        encoding = ProtobufEncoding(registered[0], (), registered[1])
     rows = frame.select(*keys, F.struct(*columns).alias("value"))
     schema = "key string, value binary" if keys else "value binary"
-    return map_in_arrow(rows, _AvroEncoding(*avro), schema)
+    return map_in_arrow(rows, encoding, schema)
 
 
-def avro_columns(frame: DataFrame, name: str) -> str:
-    """Return the Avro schema for a frame's columns, as JSON."""
+def columns_as_schema(frame: DataFrame, format: str, name: str) -> str:
+    """Return the Avro schema or JSON Schema for a frame's columns."""
     import json
 
+    if format == "json-schema":
+        from moldau.spark.formats.json_schema_types import json_schema_of
+
+        return json.dumps(json_schema_of(frame.schema, name))
     from moldau.spark.formats.avro_types import avro_schema_of
 
     return json.dumps(avro_schema_of(frame.schema, name))
+
+
+def columns_as_proto(frame: DataFrame, name: str, versions: Sequence[RegisteredSchema]) -> str:
+    """Return the Protobuf schema for a frame's columns, with the numbers of earlier versions."""
+    from moldau.spark.formats.protobuf_types import numbers_of, proto_of
+
+    before: dict[str, dict[str, int]] = {}
+    for version in versions:
+        if version.type is SchemaType.PROTOBUF:
+            for message, numbers in numbers_of(version.text, version.dependencies).items():
+                before[message] = before.get(message, {}) | numbers
+    return proto_of(frame.schema, name, before)
+
+
+def require_schema_has_columns(frame: DataFrame, format: str, text: str) -> None:
+    """Raise FormatError if a schema of a file has no place for a column; Avro says so itself."""
+    if format == "avro":
+        return
+    from moldau.spark.formats.registered_values import extra_columns, registered_columns
+
+    lost = extra_columns(registered_columns(format, text), frame.schema)
+    if lost:
+        raise FormatError(f"the schema has no place for {', '.join(lost)}")
 
 
 class _AvroEncoding:

@@ -20,9 +20,10 @@ class BadRecord(Exception):
 
 
 class NewFields(Exception):
-    """A record with fields that the running schema lacks: to read it would drop them."""
+    """A record with fields that the running schema lacks, or cannot hold: to read it would drop
+    them."""
 
-    def __init__(self, row: int, schema_id: int, fields: Sequence[str], remedy: str) -> None:
+    def __init__(self, row: int, schema_id: int | str, fields: Sequence[str], remedy: str) -> None:
         super().__init__(row, schema_id, fields, remedy)
         self.row = row
         self._schema_id = schema_id
@@ -40,4 +41,25 @@ class NewFields(Exception):
             f"the record{self._place} has fields that the running schema lacks: "
             f"{', '.join(self._fields)}; it was written with the schema of id {self._schema_id}. "
             f"{self._remedy}"
+        )
+
+
+class Truncated(Exception):
+    """A record that says that all rows of a table are gone."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+        self._place = ""
+
+    def at(self, topic: str, partition: int, offset: int) -> Truncated:
+        """Return the same, with the record's place."""
+        self._place = f" at {topic}-{partition} offset {offset}"
+        return self
+
+    def __str__(self) -> str:
+        return (
+            f"the record{self._place} says that the table was truncated, and the rows that are "
+            "written already would stay. Remove what should go, then set "
+            'truncates = "dead-letter" to set such records aside'
         )

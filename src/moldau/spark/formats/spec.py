@@ -6,13 +6,22 @@ from typing import Literal, get_args
 
 import msgspec
 
+from moldau.schemas.registry_settings import RegistrySettings
+from moldau.schemas.schema import Dependency
 from moldau.spark.names import ALL, HEADERS, ORDER_FIELDS, WITHOUT_HEADERS
 
-Format = Literal["json", "avro", "string", "raw"]
+Format = Literal["json", "avro", "json-schema", "protobuf", "string", "raw"]
+# A source may have events of changes too, in JSON or Avro.
+SourceFormat = Literal["json", "avro", "json-schema", "protobuf", "string", "raw", "debezium"]
+# Those whose values begin with a header that names a schema.
+Registered = ("avro", "json-schema", "protobuf")
 FORMATS: tuple[str, ...] = get_args(Format)
 
 # The ways to treat records without a value, which mark deleted keys in compacted topics.
 Tombstones = Literal["dead-letter", "skip", "row"]
+
+# The ways to treat events that say that all rows of a table are gone.
+Truncates = Literal["fail", "dead-letter"]
 
 # Metadata of a record, as columns with a leading underscore.
 METADATA = tuple(name for name in ALL if name != "value")
@@ -41,15 +50,23 @@ class ValueSpec(msgspec.Struct, frozen=True):
     bad_records: BadRecords = BadRecords()
     source: str = ""
     bootstrap: str = ""
-    # Avro: how the reader sees the values, and the schemas of the store by id, as known so far.
+    # Without one, schemas are read from the brokers. It holds references, for Spark shows options.
+    registry: RegistrySettings | None = None
+    # How the reader sees the values, and the schemas of the store by id, as known so far.
     reader_schema: str = ""
+    reader_dependencies: tuple[Dependency, ...] = ()
     known_schemas: dict[int, str] = {}
+    # The ids of those by their guids.
+    known_guids: dict[str, int] = {}
     # The subjects of these; none for a pattern. And what to do where a record has more fields.
     subjects: tuple[str, ...] = ()
     remedy: str = ""
     tombstones: Tombstones = "dead-letter"
     # Topics that a pattern must not match: a pipeline would read what it writes.
     left_out: tuple[str, ...] = ()
+    # Values are events of Debezium's, with rows of the schema inside.
+    is_debezium: bool = False
+    truncates: Truncates = "fail"
     # With the column RECORD_ORDER, by which rows of the same key are put in order.
     is_ordered: bool = False
 
@@ -60,6 +77,12 @@ class ValueSpec(msgspec.Struct, frozen=True):
     def of_option(cls, text: str) -> ValueSpec:
         return msgspec.json.decode(text, type=cls)
 
+    def resolved(self) -> ValueSpec:
+        """Return what tasks work with, where references may lead nowhere."""
+        if self.registry is None:
+            return self
+        return msgspec.structs.replace(self, registry=self.registry.resolved())
+
     @property
     def record_columns(self) -> tuple[str, ...]:
         """The columns of the record that have to be read for this, in the source's order."""
@@ -68,6 +91,9 @@ class ValueSpec(msgspec.Struct, frozen=True):
         wanted = {"value", "offset", *self.metadata}
         if self.is_ordered:
             wanted.update(ORDER_FIELDS.values())
+        if self.format in Registered:
+            # One of them may name the schema.
+            wanted.add(HEADERS)
         if self.bad_records.topic is not None and self.bad_records.sends:
             wanted |= {"key", HEADERS}
         return tuple(name for name in ALL if name in wanted)

@@ -1,4 +1,4 @@
-"""Lake tables: micro-batches of a stream into a Delta table, each exactly once.
+"""Lake tables: micro-batches of a stream into a Delta or Iceberg table, each exactly once.
 
     from moldau.spark.lake import DeltaSink
 
@@ -6,8 +6,8 @@
     stream.writeStream.foreachBatch(sink.write).option("checkpointLocation", ...).start()
 
 Tasks write Parquet; the driver makes it part of the table in one transaction that also says which
-batch it was and which records of which topics it holds. No jar is needed: the table's log is
-written by the package deltalake.
+batch it was and which records of which topics it holds. No jar is needed: the log of a Delta table
+is written by the package deltalake, and the metadata of an Iceberg table by pyiceberg.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from moldau.spark.runtime.session import SparkMissing
 
 if TYPE_CHECKING:
     from moldau.spark.lake.errors import LakeError, OffsetConflict, SchemaConflict
+    from moldau.spark.lake.iceberg.sink import IcebergSink
     from moldau.spark.lake.journal import committed_offsets
     from moldau.spark.lake.offsets import Offsets, offsets_of_batch
     from moldau.spark.lake.order import record_order
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DeltaSink",
+    "IcebergSink",
     "LakeError",
     "OffsetConflict",
     "Offsets",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 _HOMES = {
     "DeltaSink": "sink",
+    "IcebergSink": "iceberg.sink",
     "LakeError": "errors",
     "OffsetConflict": "errors",
     "Offsets": "offsets",
@@ -56,5 +59,10 @@ def __getattr__(name: str) -> Any:
     if find_spec("deltalake") is None:
         raise SparkMissing(
             "deltalake is not installed; lake tables need an extra: pip install 'moldau[spark]'"
+        )
+    if name == "IcebergSink" and find_spec("pyiceberg") is None:
+        raise SparkMissing(
+            "pyiceberg is not installed; Iceberg tables need an extra: "
+            "pip install 'moldau[iceberg]'"
         )
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -19,6 +19,8 @@ from moldau.spark.lake.location import Location
 from moldau.spark.lake.schema import Fit, fit, require_partitionable
 
 CHANGE_WITHIN_S = 60.0
+# Settings that ask more of a merge than to replace files.
+_NOT_MERGED = ("delta.appendOnly", "delta.enableChangeDataFeed")
 
 
 def prepare(
@@ -103,6 +105,25 @@ def _require_writable(table: DeltaTable, name: str, partition_by: Sequence[str])
         raise LakeError(
             f"{name} has rules that this sink cannot follow "
             f"({', '.join(rules)}); write to another table, or drop them"
+        )
+
+
+def require_mergeable(table: DeltaTable, name: str, scd: int) -> None:
+    """Refuse a table whose files a merge must not rewrite as it does."""
+    has_history = "is_current" in schema_of(table).names
+    if scd == 2 and not has_history and table.file_uris():
+        raise LakeError(
+            f"{name} has rows without a history, which scd = 2 cannot continue; write to another "
+            "table"
+        )
+    settings = table.metadata().configuration
+    rules = [key for key in _NOT_MERGED if settings.get(key, "").lower() == "true"]
+    if "deletionVectors" in (table.protocol().reader_features or ()):
+        rules.append("deletion vectors")
+    if rules:
+        raise LakeError(
+            f"{name} has {' and '.join(rules)}, with which this sink cannot merge rows; turn them "
+            "off, or write to another table"
         )
 
 

@@ -7,22 +7,27 @@ repeated leaves files that nobody knows; vacuum removes them.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from moldau.spark.lake.location import Location
+from moldau.spark.lake.location import Store
 from moldau.spark.lake.stats import file_stats, null_counts, unordered_columns
+
+if TYPE_CHECKING:
+    from moldau.spark.lake.iceberg.transforms import Transform
 
 ROW_NUMBER = "__row"
 # The overhead of a few rows in memory.
@@ -33,12 +38,19 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.\-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """The instructions for tasks: location, columns and sizes."""
+    """The instructions for tasks: location, columns and sizes.
 
-    location: Location
+    Columns in `partition_by` are in the folders and not in the files; what `transforms` make of
+    columns is in the folders too, and the columns stay.
+    """
+
+    location: Store
     schema: pa.Schema
     partition_by: tuple[str, ...]
     prefix: str
+    transforms: tuple[Transform, ...] = ()
+    # For tables whose log wants to know more of a file than `stats`.
+    keeps_footer: bool = False
     # Columns whose nulls are to be counted.
     counted: tuple[str, ...] = ()
     compression: str = "zstd"
@@ -58,6 +70,9 @@ class FileWritten(msgspec.Struct, frozen=True):
     partition_values: dict[str, str | None]
     stats: str
     nulls: dict[str, int]
+    # The values of the transforms, as JSON, and Parquet's own footer, in base64.
+    transformed: str = "[]"
+    footer: str = ""
 
 
 RESULT_SCHEMA = pa.schema([pa.field("written", pa.string())])
@@ -65,17 +80,22 @@ RESULT_SCHEMA = pa.schema([pa.field("written", pa.string())])
 
 def write_files(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The body of a task, for `mapInArrow`: a row of RESULT_SCHEMA for every file."""
-    folders = _Folders(plan)
-    try:
-        for batch in batches:
-            folders.add(_conformed(batch, plan.schema))
-        written = [msgspec.json.encode(item).decode() for item in folders.finish()]
-    finally:
-        folders.abandon()
+    written = [msgspec.json.encode(item).decode() for item in written_files(plan, batches)]
     yield pa.RecordBatch.from_arrays([pa.array(written, pa.string())], schema=RESULT_SCHEMA)
 
 
-def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def written_files(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> list[FileWritten]:
+    """Write rows with the columns of the plan; whole files or none that count."""
+    folders = Folders(plan)
+    try:
+        for batch in batches:
+            folders.add(conformed(batch, plan.schema))
+        return folders.finish()
+    finally:
+        folders.abandon()
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the same rows in the table's types: Spark's times carry the session's
     zone, for one."""
     arrays = [
@@ -88,7 +108,7 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 Values = tuple[Any, ...]
 
 
-class _Folders:
+class Folders:
     """One file after another for every value of the partitioning columns.
 
     Rows wait in memory until there are enough for a row group of their file, or until there is too
@@ -142,13 +162,16 @@ class _Folders:
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:
         if batch.num_rows == 0:
             return
-        names = list(self._plan.partition_by)
+        keys = {name: batch.column(name) for name in self._plan.partition_by}
+        for each in self._plan.transforms:
+            keys[each.name] = each.values(batch.column(each.column))
+        names = list(keys)
         stored = batch.select(self._stored.names)
         if not names:
             yield (), stored
             return
         numbers = pa.array(range(batch.num_rows), pa.int32())
-        rows = pa.table([*(batch.column(name) for name in names), numbers], [*names, ROW_NUMBER])
+        rows = pa.table([*keys.values(), numbers], [*names, ROW_NUMBER])
         groups = rows.group_by(names, use_threads=False).aggregate([(ROW_NUMBER, "list")])
         if groups.num_rows == 1:
             yield tuple(groups.column(name)[0].as_py() for name in names), stored
@@ -166,8 +189,13 @@ class _File:
     def __init__(self, plan: WritePlan, schema: pa.Schema, values: Values) -> None:
         self._plan = plan
         self._schema = schema
-        texts = [_text(value) for value in values]
-        self._values = dict(zip(plan.partition_by, texts, strict=True))
+        self._transformed = list(values) if plan.transforms else []
+        if plan.transforms:
+            pairs = zip(plan.transforms, values, strict=True)
+            self._values = {each.name: each.text(value) for each, value in pairs}
+        else:
+            texts = [partition_text(value) for value in values]
+            self._values = dict(zip(plan.partition_by, texts, strict=True))
         name = f"{plan.prefix}-{uuid.uuid4()}.{plan.compression}.parquet"
         self._path = "/".join([*_folders(self._values), name])
         self._sink: Any = None
@@ -187,7 +215,7 @@ class _File:
         for name, count in null_counts(rows, self._plan.counted).items():
             self._nulls[name] += count
         for name in self._plan.counted:
-            if name in self._values and self._values[name] is None:
+            if name in self._plan.partition_by and self._values[name] is None:
                 self._nulls[name] += rows.num_rows
         self._unordered |= unordered_columns(rows)
         self._waiting.append(rows)
@@ -226,6 +254,8 @@ class _File:
             partition_values=self._values,
             stats=json.dumps(file_stats(footer, self._schema, self._unordered)),
             nulls=self._nulls,
+            transformed=json.dumps(self._transformed),
+            footer=_encoded(footer) if self._plan.keeps_footer else "",
         )
 
     def abandon(self) -> None:
@@ -235,7 +265,13 @@ class _File:
             self._sink.close()
 
 
-def _text(value: Any) -> str | None:
+def _encoded(footer: Any) -> str:
+    content = BytesIO()
+    footer.write_metadata_file(content)
+    return base64.b64encode(content.getvalue()).decode()
+
+
+def partition_text(value: Any) -> str | None:
     """Return a partition value as the log keeps it."""
     if value is None or value == "":
         # The log's form cannot tell the empty string from null, and says null.
@@ -250,7 +286,10 @@ def _text(value: Any) -> str | None:
 
 
 def _folders(values: dict[str, str | None]) -> list[str]:
-    """Folders for people: readers go by the log. What would need escaping is told by a digest."""
+    """Folders for people: readers go by the log. What would need escaping is told by a digest.
+
+    Names have only characters that no URL escapes: delta-rs cannot compact files elsewhere.
+    """
     return [f"{_plain(name)}={_plain(value)}" for name, value in values.items()]
 
 
@@ -260,16 +299,4 @@ def _plain(text: str | None) -> str:
     if _PLAIN.fullmatch(text):
         return text
     kept = re.sub(r"[^A-Za-z0-9_.\-]", "_", text)[:40]
-    return f"{kept}~{blake2b(text.encode(), digest_size=6).hexdigest()}"
-
-
-def read_rows(location: Location, names: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:
-    """The rows of files that tasks have written, a few at a time."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for name in names:
-            with pq.ParquetFile(location.open(name)) as file:
-                for batch in file.iter_batches(batch_size=8192):
-                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return f"{kept}-{blake2b(text.encode(), digest_size=6).hexdigest()}"

@@ -13,9 +13,9 @@ with every partition that was ever read, those without news as empty ranges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import TableNotFoundError
@@ -27,6 +27,12 @@ from moldau.spark.lake.offsets import UNKNOWN, Offsets
 KEY = "moldau"
 # How far to look back, in steps: what is sought is nearly always among the last commits.
 STEPS = (8, 64, 512, None)
+
+
+class Batches(Protocol):
+    """The last batch of an application or one of its queries, by the id that Entry has for it."""
+
+    def transaction_version(self, app_id: str, /) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +64,11 @@ class Entry:
             offsets=None if offsets is None else Offsets.of_json(offsets),
         )
 
-    def commit_properties(self) -> CommitProperties:
-        """For a commit that fails if anybody has committed since the table was loaded."""
+    def commit_properties(self, more: Sequence[Transaction] = ()) -> CommitProperties:
+        """For a commit that fails if anybody has committed since the table was loaded.
+
+        `more` are transaction identifiers beside the batch's own.
+        """
         content = {
             "app_id": self.app_id,
             "query_id": self.query_id,
@@ -73,10 +82,11 @@ class Entry:
             app_transactions=[
                 Transaction(self.transaction_id, self.batch_id),
                 Transaction(self.app_id, self.batch_id),
+                *more,
             ],
         )
 
-    def is_in(self, table: DeltaTable) -> bool:
+    def is_in(self, table: Batches) -> bool:
         """Return whether the table holds this batch already, or a later one of the same query."""
         last = table.transaction_version(self.transaction_id)
         return last is not None and self.batch_id <= last
@@ -104,9 +114,7 @@ class Journal:
         return self._last
 
 
-def require_continuation(
-    name: str, table: DeltaTable, last: Entry | None, entry: Entry
-) -> list[str]:
+def require_continuation(name: str, table: Batches, last: Entry | None, entry: Entry) -> list[str]:
     """Refuse what the table already has from an earlier query; say which records are left out.
 
     Only the first batch of a query can be at fault, but each is checked: it costs nothing.
@@ -176,7 +184,7 @@ def committed_offsets(
     return last.batch_id, Offsets.at(last.offsets.ends)
 
 
-def _require_unknown(name: str, table: DeltaTable, app_id: str) -> None:
+def _require_unknown(name: str, table: Batches, app_id: str) -> None:
     """Refuse to take an application for a new one when only the log has forgotten it."""
     batch_id = table.transaction_version(app_id)
     if batch_id is not None:

@@ -6,12 +6,22 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
 
 from moldau.spark.lake.errors import LakeError
 
 SCHEMES = ("s3", "s3a", "gs", "az", "adl", "abfs", "abfss", "azure")
+
+
+class Store(Protocol):
+    """A place for a table's files, by their paths in it."""
+
+    def create(self, name: str) -> Any: ...
+
+    def open(self, name: str) -> Any: ...
+
+    def remove(self, name: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,28 @@ class Location:
 
         return DeltaStorageHandler(self.uri, dict(self.options)).open_input_file(name)
 
+    def read(self, name: str) -> bytes:
+        """Return all of a small file; OSError if it cannot be read."""
+        if self.is_local:
+            return Path(self.uri, name).read_bytes()
+        with self.open(name) as file:
+            return bytes(file.read())
+
+    def list(self, folder: str) -> list[tuple[str, int]]:
+        """Return the files right in a folder, each with the time of its last change in ms."""
+        if self.is_local:
+            found = Path(self.uri, folder)
+            files = found.iterdir() if found.is_dir() else ()
+            return [
+                (f"{folder}/{file.name}", file.stat().st_mtime_ns // 1_000_000) for file in files
+            ]
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import FileSelector
+
+        handler = DeltaStorageHandler(self.uri, dict(self.options))
+        listed = handler.get_file_info_selector(FileSelector(folder, allow_not_found=True))
+        return [(file.path, file.mtime_ns // 1_000_000) for file in listed if file.is_file]
+
     def remove(self, name: str) -> None:
         if self.is_local:
             Path(self.uri, name).unlink(missing_ok=True)
@@ -95,6 +127,12 @@ class _Upload:
 
     def flush(self) -> None:
         self._stream.flush()
+
+    def __enter__(self) -> _Upload:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         if not self.closed:

@@ -80,42 +80,6 @@ def last_rows(
     return last.select(f"{_ROW}.*", ALONE)
 
 
-def older(columns: Sequence[str], order_by: Sequence[str]) -> str:
-    """SQL for a merge of rows with these columns: is the source's row older than the target's?
-
-    Empty where nothing tells: what comes is newer then.
-    """
-    if order_by:
-        return _less(order_by)
-    if RECORD_ORDER not in columns:
-        return ""
-    source, target = (
-        {field: f"{side}.{quoted(RECORD_ORDER)}['{field}']" for field in ORDER_FIELDS}
-        for side in ("source", "target")
-    )
-    # A later offset of the same partition is newer whatever its time. An earlier one is not always
-    # older: a topic that was created again counts from zero.
-    is_later = (
-        f"{source['topic']} = {target['topic']} AND {source['partition']} = {target['partition']} "
-        f"AND {source['offset']} >= {target['offset']}"
-    )
-    return f"coalesce({source['time']} < {target['time']} AND NOT ({is_later}), false)"
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _less(names: Sequence[str]) -> str:
-    """Return whether these of the source come before those of the target; null comes before all."""
-    first, *rest = names
-    source, target = f"source.{quoted(first)}", f"target.{quoted(first)}"
-    less = f"coalesce({source} < {target}, false) OR ({source} IS NULL AND {target} IS NOT NULL)"
-    if rest:
-        less += f" OR (({source} IS NOT DISTINCT FROM {target}) AND {_less(rest)})"
-    return f"({less})"
-
-
 def _hash(rows: DataFrame) -> Column:
     from pyspark.sql import functions as f
 

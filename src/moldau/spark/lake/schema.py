@@ -52,12 +52,13 @@ class Fit:
     added: tuple[pa.Field, ...] = ()
 
 
-def fit(table: str, have: pa.Schema | None, batch: pa.Schema) -> Fit:
+def fit(table: str, have: pa.Schema | None, batch: pa.Schema, *, widens: bool = False) -> Fit:
     """Return how the batch goes into the table, or into a new one where there is none; or
     SchemaConflict.
 
     A column that the batch lacks is null; one that the table lacks is added, as is a new field of a
-    struct. A narrower number is widened. Everything else has to be of the same type.
+    struct. A narrower number is widened. Everything else has to be of the same type; but with
+    `widens`, the table's own number grows to hold a wider one of the batch.
     """
     given: dict[str, pa.Field] = {}
     for field in batch:
@@ -82,7 +83,7 @@ def fit(table: str, have: pa.Schema | None, batch: pa.Schema) -> Fit:
                     "select it, or make the table's column nullable",
                 )
             continue
-        merged = column.with_type(_merged(table, column.name, column.type, match.type))
+        merged = column.with_type(_merged(table, column.name, column.type, match.type, widens))
         if merged.type != column.type:
             added.append(merged)
         pairs.append((match.name, column.name))
@@ -124,24 +125,29 @@ def _arrow_type(table: str, column: str, kind: spark.DataType) -> pa.DataType:
     known = _SIMPLE.get(kind.typeName())
     if known is None:
         raise SchemaConflict(
-            table, column, f"is {kind.simpleString()}, which a Delta table cannot hold", "cast it"
+            table, column, f"is {kind.simpleString()}, which a lake table cannot hold", "cast it"
         )
     return known
 
 
-def _merged(table: str, column: str, have: pa.DataType, given: pa.DataType) -> pa.DataType:
+def _merged(
+    table: str, column: str, have: pa.DataType, given: pa.DataType, widens: bool
+) -> pa.DataType:
     """Return the type in the table that holds both what it has and what is given."""
     if pa.types.is_null(given) or _is_widened(given, have):
         return have
+    if widens and _is_promoted(have, given):
+        return given
     if pa.types.is_struct(have) and pa.types.is_struct(given):
-        return _merged_struct(table, column, have, given)
+        return _merged_struct(table, column, have, given, widens)
     if pa.types.is_list(have) and pa.types.is_list(given):
         name = f"{column}.element"
-        merged = _merged(table, name, have.value_type, given.value_type)
+        merged = _merged(table, name, have.value_type, given.value_type, widens)
         return have if merged == have.value_type else _list_of(merged)
     if pa.types.is_map(have) and pa.types.is_map(given):
-        key = _merged(table, f"{column}.key", have.key_type, given.key_type)
-        value = _merged(table, f"{column}.value", have.item_type, given.item_type)
+        # Keys of maps are as they were: a table that evolves may not touch them.
+        key = _merged(table, f"{column}.key", have.key_type, given.key_type, False)
+        value = _merged(table, f"{column}.value", have.item_type, given.item_type, widens)
         return have if (key, value) == (have.key_type, have.item_type) else pa.map_(key, value)
     if have != given:
         raise SchemaConflict(
@@ -154,7 +160,7 @@ def _merged(table: str, column: str, have: pa.DataType, given: pa.DataType) -> p
 
 
 def _merged_struct(
-    table: str, column: str, have: pa.StructType, given: pa.StructType
+    table: str, column: str, have: pa.StructType, given: pa.StructType, widens: bool
 ) -> pa.StructType:
     known = {field.name.lower(): field for field in have}
     fields = {field.name: field for field in have}
@@ -172,7 +178,7 @@ def _merged_struct(
                 "rename it: field names must differ by more than case",
             )
         else:
-            fields[field.name] = mine.with_type(_merged(table, name, mine.type, field.type))
+            fields[field.name] = mine.with_type(_merged(table, name, mine.type, field.type, widens))
     merged = pa.struct(list(fields.values()))
     return have if merged == have else merged
 
@@ -186,6 +192,14 @@ def _is_widened(given: pa.DataType, have: pa.DataType) -> bool:
     return have in _WIDER.get(given, ())
 
 
+def _is_promoted(have: pa.DataType, given: pa.DataType) -> bool:
+    """Return whether files with the narrower type can be read as the wider: a decimal's scale, for
+    one, is in them."""
+    if pa.types.is_decimal(have) and pa.types.is_decimal(given):
+        return bool(given.scale == have.scale and given.precision > have.precision)
+    return given in _WIDER.get(have, ())
+
+
 def _require_storable(table: str, column: str, kind: pa.DataType) -> None:
     """A new column needs a type, here and inside."""
     name = column.rpartition(".")[2]
@@ -193,7 +207,7 @@ def _require_storable(table: str, column: str, kind: pa.DataType) -> None:
         raise SchemaConflict(
             table,
             column,
-            "has a character in its name that Delta tables do not allow (one "
+            "has a character in its name that lake tables do not allow (one "
             "of ' ,;{}()=', a tab, a line break), or no name",
             "rename it with alias",
         )

@@ -14,21 +14,24 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
 
 from moldau.spark.errors import log
-from moldau.spark.lake.errors import LakeError, SchemaConflict
-from moldau.spark.lake.evolution import compare, prepare, schema_of
-from moldau.spark.lake.files import FileWritten, WritePlan, read_rows, write_files
+from moldau.spark.lake.errors import LakeError
+from moldau.spark.lake.evolution import compare, prepare, require_mergeable, schema_of
+from moldau.spark.lake.files import FileWritten, WritePlan, write_files
 from moldau.spark.lake.journal import Entry, Journal, open_table, require_continuation
 from moldau.spark.lake.location import Location
+from moldau.spark.lake.merge.condition import held_back
+from moldau.spark.lake.merge.deleted_keys import FOLDER, DeletedKeys
+from moldau.spark.lake.merge.settings import MergeSettings, Scd, columns_of
+from moldau.spark.lake.merge.staged import Staged
+from moldau.spark.lake.merge.upserting import Changes, Upserting, add_action
+from moldau.spark.lake.merge.versioning import Versioning, rearrange_in_spark
 from moldau.spark.lake.offsets import Offsets
-from moldau.spark.lake.order import ALONE, last_rows, older
-from moldau.spark.lake.schema import Fit, arrow_schema, fit
-from moldau.spark.lake.tasks import map_in_arrow
+from moldau.spark.lake.order import ALONE, DELETES
+from moldau.spark.lake.schema import Fit, fit
+from moldau.spark.lake.tasks import map_in_arrow, run_tasks
 from moldau.spark.lake.upkeep import Upkeep
-from moldau.spark.lake.upsert import MARKS, merge
-from moldau.spark.names import RECORD_ORDER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +43,9 @@ MODES = ("append", "upsert", "complete")
 QUERY_ID = "sql.streaming.queryId"
 COMMIT_WITHIN_S = 120.0
 LONGEST_PAUSE_S = 0.5
+Merge = Upserting | Versioning
+# Columns that tasks stage for a merge beside those of the table.
+MARKS = (pa.field(DELETES, pa.bool_()), pa.field(ALONE, pa.bool_()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,11 @@ class DeltaSink:
     `append` adds the rows. `upsert` replaces rows with the same `keys` and adds the others; of rows
     with the same keys the newest counts, by the columns `order_by` or in the order of the records
     (see `moldau.spark.lake.order`), and a row for which the SQL condition `delete_where` holds
-    deletes instead. `complete` replaces all rows, for queries in the output mode of that name.
+    deletes instead: an older row does not bring it back, for as long as `delete_retention`. A row
+    is left as it is where `merge_where`, SQL over `source` and `target`, does not hold. With
+    `scd=2` the table keeps all versions of a row (see `moldau.spark.lake.merge.history`), valid
+    from the column `valid_from`, or else from the first of `order_by`. `complete` replaces all
+    rows, for queries in the output mode of that name.
 
     `app_id` names the writer in the table's log, and stays the same over restarts. A batch that is
     in the table already, by (`app_id`, query, batch id), changes nothing. After a crash at any
@@ -77,6 +87,10 @@ class DeltaSink:
         partition_by: Sequence[str] = (),
         order_by: Sequence[str] = (),
         delete_where: str = "",
+        delete_retention: timedelta = timedelta(days=7),
+        merge_where: str = "",
+        scd: Scd = 1,
+        valid_from: str = "",
         optimize_every: int = 20,
         vacuum_every: int = 200,
         retention: timedelta = timedelta(days=7),
@@ -88,8 +102,6 @@ class DeltaSink:
             raise ValueError(f"mode is {mode!r}, but must be one of {', '.join(MODES)}")
         if (mode == "upsert") != bool(keys):
             raise ValueError(f"keys are needed for upsert, and only for upsert: mode is {mode!r}")
-        if mode != "upsert" and (order_by or delete_where):
-            raise ValueError(f"order_by and delete_where are for upsert: mode is {mode!r}")
         if compression not in ("zstd", "snappy"):
             raise ValueError(f"compression is {compression!r}, but must be zstd or snappy")
         if not app_id:
@@ -98,20 +110,31 @@ class DeltaSink:
         self.mode = mode
         self.app_id = app_id
         self._location = Location.parse(path, storage_options)
-        self._keys = tuple(keys)
         self._partition_by = tuple(partition_by)
-        self._order_by = tuple(order_by)
-        self._delete_where = delete_where
+        self._merging = MergeSettings(
+            tuple(keys),
+            tuple(order_by),
+            delete_where,
+            delete_retention,
+            merge_where,
+            scd,
+            valid_from,
+        )
+        self._deleted = DeletedKeys(self._location, keys, self._merging.kept_deletes)
         self._compression = compression
         self._file_bytes = file_bytes
-        self._upkeep = Upkeep(optimize_every, vacuum_every, retention, file_bytes)
+        deleted = self._deleted if mode == "upsert" else None
+        self._upkeep = Upkeep(optimize_every, vacuum_every, retention, file_bytes, deleted)
         self._journal = Journal(app_id)
         self._longest_ms = 0
 
     def require_fit(self, schema: StructType) -> None:
         """LakeError if batches of this schema cannot be written; the table stays as it is."""
-        _, fitted = compare(self._location, self.path, self._stored(schema), self._partition_by)
-        self._require_columns(fitted)
+        given = self._stored(schema, open_table(self._location))
+        table, fitted = compare(self._location, self.path, given, self._partition_by)
+        self._merging.require_columns(self.path, fitted)
+        if table is not None and self.mode == "upsert":
+            require_mergeable(table, self.path, self._merging.scd)
 
     def write(self, batch: DataFrame, batch_id: int, offsets: Offsets | None = None) -> Written:
         """Make the batch part of the table, in one transaction; the class says what that promises.
@@ -121,8 +144,8 @@ class DeltaSink:
         begun = time.monotonic()
         query_id = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
         entry = Entry(self.app_id, query_id, batch_id, offsets=offsets)
-        given = self._stored(batch.schema)
         table = open_table(self._location)
+        given = self._stored(batch.schema, table)
         if table is not None and self._is_done(table, entry):
             if query_id:
                 # Spark takes watermark, state and observed metrics of a batch from running it, and
@@ -130,12 +153,14 @@ class DeltaSink:
                 batch.write.format("noop").mode("overwrite").save()
             return Written(skipped=True)
         table, fitted = prepare(self._location, self.path, given, self._partition_by)
-        self._require_columns(fitted)
-        files = self._write_files(batch, batch_id, fitted, table)
-        self._require_values(files)
-        took_ms = int((time.monotonic() - begun) * 1000)
-        committed = self._commit(files, fitted, replace(entry, took_ms=took_ms))
+        self._merging.require_columns(self.path, fitted)
         if self.mode == "upsert":
+            require_mergeable(table, self.path, self._merging.scd)
+        files = self._write_files(batch, batch_id, fitted, table)
+        self._merging.require_values(self.path, files)
+        merge = self._merge(batch, files, fitted) if self.mode == "upsert" else None
+        committed = self._commit(files, merge, fitted, entry, begun)
+        if merge is not None:
             for file in files:
                 self._location.remove(file.path)
         if committed is None:
@@ -160,25 +185,22 @@ class DeltaSink:
     def _write_files(
         self, batch: DataFrame, batch_id: int, fitted: Fit, table: DeltaTable
     ) -> list[FileWritten]:
-        from pyspark.sql import functions as f
-
-        columns = [f.col(_quoted(given)).alias(name) for given, name in fitted.columns]
         required = {field.name for field in schema_of(table) if not field.nullable}
         schema, partition_by = fitted.schema, tuple(table.metadata().partition_columns)
-        counted = tuple(required.union(self._keys))
+        counted = tuple(required | self._merging.counted(fitted))
+        folder = ""
         if self.mode == "upsert":
             # These files are merged into the table, they do not become part of it.
-            schema, partition_by = _with_marks(schema), ()
+            schema, partition_by, folder = _with_marks(schema), (), f"{FOLDER}/"
             counted = (*counted, ALONE)
-            order_by = self._order_columns(fitted)
-            batch = last_rows(batch, columns, self._keys, order_by, self._delete_where)
+            batch = self._merging.staged(batch, fitted)
         else:
-            batch = batch.select(columns)
+            batch = batch.select(columns_of(fitted))
         plan = WritePlan(
             location=self._location,
             schema=schema,
             partition_by=partition_by,
-            prefix=f"part-{batch_id:05}",
+            prefix=f"{folder}part-{batch_id:05}",
             counted=counted,
             compression=self._compression,
             file_bytes=self._file_bytes,
@@ -186,9 +208,44 @@ class DeltaSink:
         rows = map_in_arrow(batch, partial(write_files, plan), "written string").collect()
         return [msgspec.json.decode(row["written"], type=FileWritten) for row in rows]
 
-    def _commit(self, files: Sequence[FileWritten], fitted: Fit, entry: Entry) -> DeltaTable | None:
+    def _merge(self, batch: DataFrame, files: Sequence[FileWritten], fitted: Fit) -> Merge:
+        settings, spark = self._merging, batch.sparkSession
+        run, slots = partial(run_tasks, spark), spark.sparkContext.defaultParallelism
+        staged = Staged.of(self._location, _with_marks(fitted.schema), files)
+        order = settings.order(fitted)
+        if settings.scd == 2:
+            rearrange = partial(rearrange_in_spark, spark)
+            return Versioning(
+                *(run, rearrange, slots, staged, files),
+                *(settings.keys, order, self._deleted, self._plan),
+            )
+        condition = partial(held_back, spark, settings.merge_where)
+        return Upserting(
+            *(run, slots, staged, files, settings.keys, order, self._deleted, self._plan),
+            condition if settings.merge_where else None,
+        )
+
+    def _plan(self, table: DeltaTable) -> WritePlan:
+        """Return how rows of a merge are written, in all columns of the table as it is now."""
+        return WritePlan(
+            location=self._location,
+            schema=schema_of(table),
+            partition_by=tuple(table.metadata().partition_columns),
+            prefix="part-merged",
+            compression=self._compression,
+            file_bytes=self._file_bytes,
+        )
+
+    def _commit(
+        self,
+        files: Sequence[FileWritten],
+        merge: Merge | None,
+        fitted: Fit,
+        entry: Entry,
+        begun: float,
+    ) -> DeltaTable | None:
         """Return the table with the batch, or None if it had it. Checks and commits on the same
-        handle.
+        handle. `begun` is when the batch did.
 
         A commit succeeds only as the very next version after the one that was checked.
         """
@@ -206,7 +263,7 @@ class DeltaSink:
                 )
             version = table.version()
             try:
-                self._commit_on(table, files, fitted, entry)
+                self._commit_on(table, files, merge, entry, begun)
             except CommitFailedError as problem:
                 latest = open_table(self._location)
                 if latest is None or latest.version() == version:
@@ -222,100 +279,33 @@ class DeltaSink:
                 return open_table(self._location)
 
     def _commit_on(
-        self, table: DeltaTable, files: Sequence[FileWritten], fitted: Fit, entry: Entry
+        self,
+        table: DeltaTable,
+        files: Sequence[FileWritten],
+        merge: Merge | None,
+        entry: Entry,
+        begun: float,
     ) -> None:
         last = self._journal.last(table)
         if entry.offsets is not None and last is not None and last.offsets is not None:
             entry = replace(entry, offsets=entry.offsets.after(last.offsets))
-        properties = entry.commit_properties()
-        version = table.version()
-        actions: list[AddAction | RemoveAction] = []
-        if self.mode != "upsert":
-            actions += map(_add_action, files)
-        if self.mode == "upsert" and files:
-            names = [file.path for file in files]
-            rows = read_rows(self._location, names, _with_marks(fitted.schema))
-            size = sum(file.size for file in files)
-            condition = older(fitted.schema.names, self._order_columns(fitted))
-            merge(table, rows, size, self._keys, condition, properties)
-            if table.version() > version:
-                return
+        changes = Changes(list(map(add_action, files))) if merge is None else merge.against(table)
         is_news = entry.offsets is not None and entry.offsets.has_records
         if self.mode != "complete" and not files and not is_news:
             # Nothing came, and nothing was passed over: there is nothing to remember.
             return
+        entry = replace(entry, took_ms=int((time.monotonic() - begun) * 1000))
         table.create_write_transaction(
-            actions,
+            changes.actions,
             "overwrite" if self.mode == "complete" else "append",
             table.schema(),
             list(table.metadata().partition_columns),
-            commit_properties=properties,
+            commit_properties=entry.commit_properties(changes.transactions),
         )
 
-    def _stored(self, schema: StructType) -> pa.Schema:
-        """Return what the table keeps of a batch: everything, except the record order if there is
-        `order_by`.
-        """
-        given = arrow_schema(self.path, schema)
-        if self._order_by and RECORD_ORDER in given.names:
-            return given.remove(given.get_field_index(RECORD_ORDER))
-        return given
-
-    def _order_columns(self, fitted: Fit) -> tuple[str, ...]:
-        names = dict(fitted.columns)
-        return tuple(names[name] for name in self._order_by)
-
-    def _require_columns(self, fitted: Fit) -> None:
-        for name in self._keys:
-            if name not in fitted.schema.names:
-                raise SchemaConflict(
-                    self.path, name, "is a key, but not in the batch", "select it, or change keys"
-                )
-        given = dict(fitted.columns)
-        for name in self._order_by:
-            if name not in given:
-                raise SchemaConflict(
-                    self.path, name, "is in order_by, but not in the batch", "select it"
-                )
-            kind = fitted.schema.field(given[name]).type
-            if pa.types.is_nested(kind):
-                raise SchemaConflict(
-                    self.path, name, f"is {kind}, which has no order", "choose another order_by"
-                )
-
-    def _require_values(self, files: Sequence[FileWritten]) -> None:
-        for file in files:
-            for name, nulls in file.nulls.items():
-                if nulls and name == ALONE:
-                    raise LakeError(
-                        f"{self.path}: {nulls} or more of {', '.join(self._keys)} have "
-                        "several rows in the batch, and nothing says which is newer; give "
-                        "order_by"
-                    )
-                if nulls:
-                    why = "a key" if name in self._keys else "declared not null"
-                    raise SchemaConflict(
-                        self.path,
-                        name,
-                        f"is {why}, but null in {nulls} rows or more of the batch",
-                        "filter them out, or fill them",
-                    )
+    def _stored(self, schema: StructType, table: DeltaTable | None) -> pa.Schema:
+        return self._merging.stored(self.path, schema, table, self._partition_by)
 
 
 def _with_marks(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, *MARKS])
-
-
-def _add_action(file: FileWritten) -> AddAction:
-    return AddAction(
-        path=file.path,
-        size=file.size,
-        partition_values=file.partition_values,
-        modification_time=file.modified_ms,
-        data_change=True,
-        stats=file.stats,
-    )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

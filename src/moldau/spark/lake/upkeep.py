@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +20,7 @@ from deltalake.exceptions import DeltaError
 
 from moldau.spark.errors import log
 from moldau.spark.lake.journal import longest_batch_ms
+from moldau.spark.lake.merge.deleted_keys import DeletedKeys
 
 # Fewer than this in a folder are not worth a rewrite.
 MANY_FILES = 8
@@ -35,6 +37,7 @@ class Upkeep:
     vacuum_every: int
     retention: timedelta
     file_bytes: int
+    deleted: DeletedKeys | None = None
 
     def __post_init__(self) -> None:
         if self.retention < SHORTEST_RETENTION:
@@ -84,6 +87,9 @@ class Upkeep:
             timedelta(milliseconds=2 * longest_ms) + SHORTEST_RETENTION,
         )
         table.update_incremental()
+        if self.deleted is not None:
+            oldest = retention / timedelta(milliseconds=1)
+            self.deleted.sweep(table, time.time_ns() // 1_000_000 - int(oldest))
         return table.vacuum(
             retention_hours=math.ceil(retention / timedelta(hours=1)),
             dry_run=False,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -18,11 +17,13 @@ from moldau.spark.pipeline.file.file import Override, PipelineFile, read_file
 from moldau.spark.pipeline.file.settings import PipelineSettings, TopicSink
 from moldau.spark.pipeline.run.checkpoint import Checkpoint
 from moldau.spark.pipeline.run.progress import SinkProgress
+from moldau.spark.pipeline.supervision.sessions import Sessions, active_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from moldau.schemas import SchemaStore
+    from moldau.client.pipelines.status import PipelineStatus
+    from moldau.schemas.catalog import SchemaCatalog
     from moldau.spark.pipeline.plan.plan import Plan
     from moldau.spark.pipeline.run.running import OnProgress, Running
 
@@ -37,7 +38,7 @@ class Pipeline:
     def __init__(self, file: PipelineFile, *, master: str | None = None) -> None:
         self.file = file
         self.master = master
-        self._store: SchemaStore | None = None
+        self._store: SchemaCatalog | None = None
 
     @classmethod
     def load(
@@ -71,7 +72,7 @@ class Pipeline:
         from moldau.spark.pipeline.run.starting import start_problems
 
         problems, missing = topic_problems(self.file)
-        if missing is None and self.settings.has_avro:
+        if missing is None and self.settings.needs_schemas:
             # The schemas are with the brokers that do not answer.
             return problems
         with self.session(spark) as session:
@@ -98,10 +99,7 @@ class Pipeline:
 
         With `once` the queries end when they have read what there is now.
         """
-        from moldau.spark.runtime.session import session
-
-        spark = spark or session(self.settings.name, master=self.master, config=self._config())
-        return self._start(spark, once)
+        return self._start(spark or self.new_session(), once)
 
     def run(
         self,
@@ -111,20 +109,51 @@ class Pipeline:
         spark: SparkSession | None = None,
         stop: threading.Event | None = None,
         on_progress: OnProgress | None = None,
+        on_start: Callable[[], None] | None = None,
     ) -> dict[str, SinkProgress]:
         """Run until `stop` is set, or with `once` until what there is now is read.
 
         Windows and joins that are open then stay in the checkpoint, for a later run to complete
         and write. With `emit_open` they are written as they stand, and once more when they are
-        complete. The result says how far each sink came.
+        complete. `on_start` is called when all queries run. The result says how far each sink came.
         """
         from moldau.spark.pipeline.run.starting import emit_last_windows
 
         with self.session(spark) as session, self._start(session, once) as running:
+            if on_start is not None:
+                on_start()
             running.wait(stop=stop, on_progress=on_progress)
             if once and emit_open and not (stop is not None and stop.is_set()):
                 emit_last_windows(running)
         return {name: replace(each, is_done=True) for name, each in running.progress.items()}
+
+    def supervise(
+        self,
+        *,
+        once: bool = False,
+        emit_open: bool = False,
+        spark: SparkSession | None = None,
+        stop: threading.Event | None = None,
+        on_progress: OnProgress | None = None,
+        on_status: Callable[[PipelineStatus], None] | None = None,
+    ) -> dict[str, SinkProgress]:
+        """Run as `moldau pipeline run` does: with restarts, alerts and a status that others see.
+
+        Requests in the status topic set `stop`, too. `on_status` is called at every change.
+        """
+        from moldau.spark.pipeline.supervision.supervisor import Supervisor
+
+        with Sessions(self.new_session) as sessions:
+            supervisor = Supervisor(
+                self,
+                sessions.get if spark is None else lambda: spark,
+                once=once,
+                emit_open=emit_open,
+                stop=stop,
+                on_progress=on_progress,
+                on_status=on_status,
+            )
+            return supervisor.run()
 
     def replay(
         self,
@@ -161,10 +190,8 @@ class Pipeline:
     @contextmanager
     def session(self, given: SparkSession | None = None) -> Iterator[SparkSession]:
         """The session that is given, or there, or else one made for this and then stopped."""
-        from moldau.spark.runtime.session import session
-
-        found = given or _active_session()
-        used = found or session(self.settings.name, master=self.master, config=self._config())
+        found = given or active_session()
+        used = found or self.new_session()
         try:
             yield used
         finally:
@@ -172,7 +199,15 @@ class Pipeline:
             if found is None:
                 _stop(used)
 
-    def _config(self) -> dict[str, str]:
+    def new_session(self, more: Mapping[str, str] | None = None) -> SparkSession:
+        """Make the session of this pipeline, or find the one that is there; `more` is for it."""
+        from moldau.spark.runtime.session import session
+
+        config = self.config() | dict(more or {})
+        return session(self.settings.name, master=self.master, config=config)
+
+    def config(self) -> dict[str, str]:
+        """Return the settings of its session."""
         config = {
             # Queries of several sinks share the cores, and none waits for another's long batch.
             "spark.scheduler.mode": "FAIR",
@@ -189,17 +224,22 @@ class Pipeline:
 
         # Views and settings of a separate session do not interfere with others.
         own = spark.newSession()
-        for name, value in self._config().items():
+        for name, value in self.config().items():
             if own.conf.isModifiable(name):
                 own.conf.set(name, value)
         return Plan(self.file, own, self._schemas)
 
-    def _schemas(self) -> SchemaStore:
+    def _schemas(self) -> SchemaCatalog:
         """Return the schema store, connected to for as long as a plan is made."""
         if self._store is None:
             from moldau.spark.formats.avro_values import quiet_store
 
-            self._store = quiet_store(self.settings.bootstrap)
+            registry = self.settings.registry()
+            self._store = quiet_store(
+                self.settings.bootstrap,
+                None if registry is None else registry.resolved(),
+                self.file.security(),
+            )
         return self._store
 
     def _close_schemas(self) -> None:
@@ -209,13 +249,26 @@ class Pipeline:
 
     def _start(self, spark: SparkSession, once: bool) -> Running:
         from moldau.spark.pipeline.plan.topics import require_topics
+        from moldau.spark.pipeline.run.evolution import Evolution
         from moldau.spark.pipeline.run.starting import start_queries
 
         require_topics(self.file)
         try:
-            return start_queries(self.file, self._plan(spark), self._checkpoint(), once)
+            running = start_queries(self.file, self._plan(spark), self._checkpoint(), once)
         finally:
             self._close_schemas()
+        restart = running.restart
+
+        def restart_and_close(sink: str, is_new: bool) -> None:
+            assert restart is not None
+            try:
+                restart(sink, is_new)
+            finally:
+                self._close_schemas()
+
+        running.restart = restart_and_close
+        running.evolution = Evolution(self.file, lambda: self._plan(spark))
+        return running
 
     def _checkpoint(self) -> Checkpoint:
         location = self.file.resolve(self.settings.general.checkpoint)
@@ -224,12 +277,6 @@ class Pipeline:
     def _is_topic(self, sinks: Sequence[str]) -> bool:
         chosen = [self.settings.sinks.get(name) for name in sinks or self.settings.sinks]
         return len(chosen) == 1 and isinstance(chosen[0], TopicSink)
-
-
-def _active_session() -> SparkSession | None:
-    # Where pyspark is not even loaded, there is no session; and it may not be installed.
-    loaded = sys.modules.get("pyspark.sql")
-    return None if loaded is None else loaded.SparkSession.getActiveSession()
 
 
 def _stop(spark: SparkSession) -> None:

@@ -84,6 +84,9 @@ def _defaults(is_local: bool) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     }
+    if find_spec("pandas") is None:
+        # Functions of Python would get their columns through it, and Spark warns that they do not.
+        settings["spark.sql.execution.pythonUDF.arrow.enabled"] = "false"
     if not is_local:
         # Said, since a session that was here before may have left its own.
         return settings | {"spark.python.daemon.module": "pyspark.daemon"}

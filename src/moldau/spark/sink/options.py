@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql.types import (
     ArrayType,
@@ -16,12 +16,22 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from moldau.client.connection import secured, security_properties
 from moldau.peer.view import parse_bootstrap
+from moldau.security.client import is_security
+from moldau.security.references import BrokenReference, resolve_property
+from moldau.settings import InvalidSetting
 from moldau.spark.errors import OptionError
-from moldau.spark.options import BOOTSTRAP, Options, nearest
+from moldau.spark.options import BOOTSTRAP, Options, nearest, warn_once
+from moldau.spark.sink.staging_settings import StagingSettings
+
+EXACTLY_ONCE = "exactlyOnce"
+# The write of one batch, by names that it has whenever it runs again; as Delta's writer has them.
+APP_ID = "txnAppId"
+VERSION = "txnVersion"
 
 # Headers are written whenever there is a column of them, with that option or without.
-KNOWN = ("topic", BOOTSTRAP, "includeHeaders")
+KNOWN = ("topic", BOOTSTRAP, "includeHeaders", EXACTLY_ONCE, APP_ID, VERSION)
 # Options that Spark itself adds to a streaming sink.
 OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 
@@ -30,7 +40,7 @@ REFUSED = {
     "kafka.key.serializer": _SERIALIZED,
     "kafka.value.serializer": _SERIALIZED,
     "kafka.partitioner.class": "give a column 'partition' to choose partitions yourself",
-    "kafka.transactional.id": "the sink writes at least once, without transactions",
+    "kafka.transactional.id": "the sink chooses the ids of its transactions itself",
     "kafka.interceptor.classes": "it applies only to Java",
     "subscribe": "it applies only to reading; name the topic to write to with 'topic'",
 }
@@ -78,7 +88,10 @@ _USUAL = (
     "sasl.password",
     "sasl.username",
     "security.protocol",
+    "sasl.jaas.config",
     "ssl.ca.location",
+    "ssl.keystore.location",
+    "ssl.truststore.location",
 )
 
 _HEADERS = ArrayType(
@@ -91,6 +104,8 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
     "headers": (_HEADERS,),
     "partition": (IntegerType(),),
 }
+# The columns that make a record; others are passed over.
+WRITTEN = tuple(_TYPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +114,25 @@ class SinkOptions:
     order.
 
     With a `topic`, all records go there and the column of that name is not looked at.
+    `exactly_once` is None where the brokers decide; without `staging` it is out of the question.
     """
 
     topic: str | None
     columns: tuple[str, ...]
-    producer: tuple[tuple[str, str | bool], ...]
+    # Among them passwords.
+    producer: tuple[tuple[str, str | bool], ...] = field(repr=False)
+    exactly_once: bool | None
+    staging: StagingSettings | None = field(repr=False)
+    app_id: str | None = None
+    version: int = 0
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], schema: StructType) -> SinkOptions:
+    def parse(
+        cls, given: Mapping[str, str], schema: StructType, *, strict: bool = True
+    ) -> SinkOptions:
         # librdkafka knows which settings exist, and says so when the producer is created.
         settings = [name for name in given if name.startswith("kafka.")]
-        options = Options(given, (*KNOWN, *OF_SPARK, *settings), REFUSED)
+        options = Options(given, (*KNOWN, *OF_SPARK, *settings), REFUSED, strict=strict)
         try:
             parse_bootstrap(options.required(BOOTSTRAP))
         except OptionError:
@@ -118,7 +141,23 @@ class SinkOptions:
             raise OptionError(f"{BOOTSTRAP}: {reason}") from None
         topic = options.text("topic") or None
         _check_columns(schema, topic)
-        return cls(topic, tuple(schema.fieldNames()), tuple(_producer_settings(options).items()))
+        is_wanted = options.flag(EXACTLY_ONCE, True) if EXACTLY_ONCE in options else None
+        app_id = options.text(APP_ID) or None
+        version = options.number(VERSION)
+        if (app_id is None) != (version is None):
+            raise OptionError(f"{APP_ID} and {VERSION} name a write only together")
+        if app_id is not None and is_wanted is False:
+            raise OptionError(f"{APP_ID} is of no use with {EXACTLY_ONCE} false")
+        producer = tuple(_producer_settings(options).items())
+        staging = None
+        if is_wanted is not False:
+            try:
+                staging = StagingSettings.parse(options.under("kafka."))
+            except InvalidSetting as problem:
+                if is_wanted or app_id is not None:
+                    raise OptionError(f"kafka.{problem}, with {EXACTLY_ONCE}") from None
+        columns = tuple(schema.fieldNames())
+        return cls(topic, columns, producer, is_wanted, staging, app_id, version or 0)
 
 
 def _producer_settings(options: Options) -> dict[str, str | bool]:
@@ -139,7 +178,18 @@ def _producer_settings(options: Options) -> dict[str, str | bool]:
         del given["buffer.memory"]
     for name in _WITHOUT_EFFECT:
         given.pop(name, None)
-    return settings | {_TRANSLATED.get(name, name): value for name, value in given.items()}
+    # Files are read here, on the driver, so that tasks need none.
+    own = any(is_security(name) for name in given)
+    try:
+        for name in filter(is_security, list(given)):
+            given[name] = resolve_property(name, given[name])
+        settings |= {} if own else security_properties()
+        settings |= {_TRANSLATED.get(name, name): value for name, value in given.items()}
+        return secured(settings)
+    except InvalidSetting as problem:
+        raise OptionError(f"kafka.{problem}" if own else str(problem)) from None
+    except BrokenReference as problem:
+        raise OptionError(str(problem)) from None
 
 
 def meant(refusal: str) -> str:
@@ -159,12 +209,12 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
         raise OptionError("name the topic in the option 'topic', or give a column 'topic'")
     unknown = sorted(set(fields) - set(_TYPES))
     if unknown:
-        raise OptionError(
-            f"column {unknown[0]!r} cannot be written; the columns of a topic "
-            f"are {', '.join(_TYPES)}"
+        # So that a row that was read from a topic can be written to one as it is.
+        warn_once(
+            f"not written to the topic: {', '.join(unknown)}; its columns are {', '.join(WRITTEN)}"
         )
     for name, kind in fields.items():
-        if not any(_same(kind, allowed) for allowed in _TYPES[name]):
+        if name in _TYPES and not any(_same(kind, allowed) for allowed in _TYPES[name]):
             allowed = " or ".join(each.simpleString() for each in _TYPES[name])
             raise OptionError(f"column {name!r} is {kind.simpleString()}, but must be {allowed}")
 

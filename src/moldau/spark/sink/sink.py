@@ -1,180 +1,128 @@
-"""The sink: rows become records, at least once and never quietly lost."""
+"""The sink: rows become records, exactly once where the brokers can, and never quietly lost."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
+from moldau.peer.cluster import Cluster
+from moldau.peer.coordinators import can_end_elsewhere
 from moldau.spark.errors import OptionError, WriteFailed
 from moldau.spark.runtime.worker import settle
-from moldau.spark.sink.options import SinkOptions, meant
+from moldau.spark.sink.committing import Committer
+from moldau.spark.sink.options import APP_ID, SinkOptions
+from moldau.spark.sink.outlet import check_settings, send_all
+from moldau.spark.sink.stage import stage_rows
+from moldau.spark.sink.staged import BATCH, QUERY, RUN, BatchName, Staged, commit_by
+from moldau.spark.sink.staging_settings import StagingSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-REACH_WITHIN_S = 8.0
-# How long one wait for room in the producer's queue lasts; it is repeated until there is some.
-ROOM_POLL_S = 0.1
-# Callbacks of failures are served this often while all goes well.
-ROWS_PER_POLL = 1024
-
-_producers: dict[tuple[int, SinkOptions], Outlet] = {}
-
 
 class Written(WriterCommitMessage):
-    """The report of a task to the driver."""
+    """The report of a task to the driver; `staged` waits for the driver's decision."""
 
-    def __init__(self, records: int) -> None:
+    def __init__(self, records: int, staged: Staged | None = None) -> None:
         self.records = records
+        self.staged = staged
 
 
 class BatchWriter(DataSourceArrowWriter):
+    """One write of a frame. Tasks and the end of the write get copies of the same writer."""
+
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        run = uuid4().hex
+        app_id, version = options.app_id, options.version
+        single = BatchName(run, run, 0, is_single=True)
+        self._batch = single if app_id is None else BatchName(app_id, run, version)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_records(self._options, iterator)
+        return write_records(self._options, self._batch, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        commit_staged(self._options.staging, _staged(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        abort_staged(self._options.staging, self._batch)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Built anew for every batch. Records are there when a task ends, so a commit does nothing."""
+    """Built anew for every batch, and once more for its commit: it can keep nothing."""
 
     def __init__(self, options: SinkOptions) -> None:
+        if options.app_id is not None:
+            raise OptionError(f"{APP_ID} is for single writes; a stream knows its batches itself")
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_records(self._options, iterator)
+        return write_records(self._options, batch_of_stream(), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        commit_staged(self._options.staging, _staged(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        for staged in _staged(messages)[:1]:
+            abort_staged(self._options.staging, staged.batch)
 
 
-class Outlet:
-    """An idempotent producer, kept by the process from task to task until something fails."""
-
-    def __init__(self, settings: dict[str, str | bool]) -> None:
-        self._bootstrap = settings["bootstrap.servers"]
-        self._failure: KafkaError | None = None
-        self._failed_topic = ""
-        self._failures = 0
-        self._checked: set[str] = set()
-        try:
-            self._producer = Producer(dict(settings), logger=_quiet())
-        except KafkaException as problem:
-            why = problem.args[0].str()
-            raise OptionError(f"the producer refuses a setting: {why}{meant(why)}") from None
-
-    def check(self, topic: str) -> None:
-        """Check once per topic that it exists and that a broker answers; raise WriteFailed within
-        seconds if not.
-        """
-        if topic in self._checked:
-            return
-        try:
-            found = self._producer.list_topics(topic, timeout=REACH_WITHIN_S).topics[topic]
-        except KafkaException as problem:
-            raise WriteFailed(
-                f"no broker answered within {REACH_WITHIN_S:g} s; tried {self._bootstrap}: "
-                f"{problem.args[0].str()}"
-            ) from None
-        # A topic that brokers create on demand has no leader for a moment.
-        if found.error is not None and not found.error.retriable():
-            raise WriteFailed(f"topic {topic!r} cannot be written: {found.error.str()}")
-        self._checked.add(topic)
-
-    def send(self, topic: str, key: Any, value: Any, partition: int, headers: Any) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    topic, value, key, partition, on_delivery=self._report, headers=headers
-                )
-            except BufferError:
-                self._producer.poll(ROOM_POLL_S)
-                self.raise_failure()
-            except KafkaException as problem:
-                error = problem.args[0]
-                raise WriteFailed(f"a record for {topic!r} was refused: {error.str()}") from None
-            else:
-                return
-
-    def poll(self) -> None:
-        self._producer.poll(0)
-        self.raise_failure()
-
-    def flush(self) -> None:
-        """Wait until everything has arrived, or failed for good after delivery.timeout.ms."""
-        while self._producer.flush(1.0):
-            self.raise_failure()
-        self.raise_failure()
-
-    def raise_failure(self) -> None:
-        if self._failure is not None:
-            raise WriteFailed(
-                f"{self._failures} or more records for topic {self._failed_topic!r} were not "
-                f"written: {self._failure.str()}"
-            )
-
-    def _report(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._failures += 1
-            if self._failure is None:
-                self._failure, self._failed_topic = error, message.topic() or ""
-
-
-def write_records(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Everything in `batches` is acknowledged when this returns."""
-    settle()
-    key = (os.getpid(), options)
-    outlet = _producers.pop(key, None) or Outlet(dict(options.producer))
-    records = 0
-    for batch in batches:
-        _send_batch(outlet, options, batch)
-        records += batch.num_rows
-    outlet.flush()
-    # Not reached after a failure: the next task gets a producer that knows nothing of it.
-    _producers[key] = outlet
-    return Written(records)
-
-
-def _send_batch(outlet: Outlet, options: SinkOptions, batch: pa.RecordBatch) -> None:
-    rows = batch.num_rows
-    columns = {
-        name: batch.column(index).to_pylist()
-        for index, name in enumerate(options.columns)
-        if name != "topic" or options.topic is None
+def batch_of_stream(run: str | None = None) -> BatchName:
+    """Return the batch that this task belongs to; `run` is another name for the driver's life."""
+    context = TaskContext.get()
+    names = {
+        name: None if context is None else context.getLocalProperty(name)
+        for name in (QUERY, BATCH, RUN)
     }
-    nothing = [None] * rows
-    topics = [options.topic] * rows if options.topic is not None else columns["topic"]
-    for topic in set(topics):
-        if topic is None:
-            raise WriteFailed("a row has null for its topic; set the option 'topic' or the column")
-        outlet.check(topic)
-    records = zip(
-        topics,
-        columns.get("key", nothing),
-        columns["value"],
-        columns.get("partition", nothing),
-        columns.get("headers", nothing),
-        strict=True,
-    )
-    for number, (topic, key, value, partition, headers) in enumerate(records):
-        pairs = None if headers is None else [(item["key"], item["value"]) for item in headers]
-        outlet.send(topic, key, value, -1 if partition is None else partition, pairs)
-        if number % ROWS_PER_POLL == 0:
-            outlet.poll()
-    outlet.poll()
+    query, number, group = names[QUERY], names[BATCH], run or names[RUN]
+    if query is None or number is None or group is None:
+        missing = next(name for name, value in names.items() if value is None)
+        raise WriteFailed(f"Spark does not say which batch this is: {missing} is not set")
+    return BatchName(query, group, int(number))
 
 
-def _quiet() -> Any:
-    """librdkafka reports every lost connection on stderr; what matters comes as an error."""
-    import logging
+def write_records(
+    options: SinkOptions, batch: BatchName, batches: Iterator[pa.RecordBatch]
+) -> Written:
+    """Stage a task's rows, or send them where there are no transactions."""
+    settle()
+    check_settings(options)
+    filled = (each for each in batches if each.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return Written(0)
+    rows = chain([first], filled)
+    staged = stage_rows(options, batch, rows)
+    return Written(send_all(options, rows)) if staged is None else Written(*staged)
 
-    logger = logging.getLogger("moldau.spark.producer")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger
+
+def commit_staged(settings: StagingSettings | None, staged: Sequence[Staged]) -> None:
+    """Decide for the batch that was staged, and commit it."""
+    if settings is None or not staged:
+        return
+    with Cluster(settings.bootstrap, settings.peer) as cluster:
+        commit_by(Committer(cluster), staged)
+
+
+def abort_staged(settings: StagingSettings | None, batch: BatchName) -> None:
+    """Stop the tasks of a run that failed, and abort what they have staged."""
+    if settings is None:
+        return
+    with Cluster(settings.bootstrap, settings.peer) as cluster:
+        if cluster.insist(lambda: can_end_elsewhere(cluster.some_broker())):
+            Committer(cluster).fail(batch.query, batch.run, is_single=batch.is_single)
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [
+        each.staged for each in messages if isinstance(each, Written) and each.staged is not None
+    ]

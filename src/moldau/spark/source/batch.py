@@ -27,9 +27,10 @@ class BatchReader(DataSourceReader):
         self._min_partitions = options.min_partitions
         self._max_records = options.max_records_per_partition
         self._read = options.read
+        self._driver = options.driver
 
     def partitions(self) -> list[InputPartition]:
-        with Cluster(self._read.bootstrap, self._read.peer) as cluster:
+        with Cluster(self._read.bootstrap, self._driver) as cluster:
             return list(split(self._ranges(cluster), self._min_partitions, self._max_records))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

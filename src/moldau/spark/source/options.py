@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moldau.peer.cluster import EARLIEST, LATEST
 from moldau.peer.fetcher import FetchSettings
 from moldau.peer.retries import PeerSettings
 from moldau.peer.view import parse_bootstrap
+from moldau.security.client import ClientSecurity, ClientSettings, is_security
+from moldau.security.client_config import client_security
+from moldau.security.references import BrokenReference, resolve_property
+from moldau.settings import InvalidSetting, definitions
 from moldau.spark.errors import OptionError
 from moldau.spark.names import ALL, HEADERS, WITHOUT_HEADERS
 from moldau.spark.options import BOOTSTRAP, Options
@@ -17,6 +21,10 @@ from moldau.spark.source.java_pattern import PatternError, java_pattern
 from moldau.topic_partition import TopicPartition
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+
+# How the driver asks for offsets.
+RETRIES = "fetchOffset.numRetries"
+RETRY_INTERVAL = "fetchOffset.retryIntervalMs"
 
 BOUNDS = (
     "startingOffsets",
@@ -42,8 +50,8 @@ CLIENT = (
     "kafka.default.api.timeout.ms",
     "kafka.retry.backoff.ms",
     "kafka.retry.backoff.max.ms",
-    "kafka.security.protocol",
     "kafka.socket.connection.setup.timeout.ms",
+    *(f"kafka.{name}" for name in definitions(ClientSettings)),
 )
 
 # Settings that tune parts of Kafka's consumer which this source does without. Taking them costs
@@ -91,27 +99,24 @@ KNOWN = (
     "kafkaConsumer.pollTimeoutMs",
     "columns",
     "commitGroup",
+    *("groupIdPrefix", "kafka.group.id"),
+    *(RETRIES, RETRY_INTERVAL),
     *CLIENT,
     *WITHOUT_EFFECT,
 )
 
 _NO_GROUP = "the source joins no group; to commit its progress, name a group in 'commitGroup'"
 _BYTES = "keys and values are bytes; decode them with DataFrame operations"
-_RETRIES = "'kafka.default.api.timeout.ms' limits retries"
-_PLAINTEXT = "the source does not support TLS or authentication"
+_NO_SUCH_SECURITY = "the source does not have this setting of security"
 REFUSED = {
-    "groupIdPrefix": _NO_GROUP,
-    "kafka.group.id": _NO_GROUP,
     "kafka.auto.offset.reset": "set the start with 'startingOffsets'",
     "kafka.key.deserializer": _BYTES,
     "kafka.value.deserializer": _BYTES,
     "kafka.enable.auto.commit": _NO_GROUP,
     "kafka.interceptor.classes": "it could change what is read",
-    "fetchOffset.numRetries": _RETRIES,
-    "fetchOffset.retryIntervalMs": _RETRIES,
-    "kafka.sasl.": _PLAINTEXT,
-    "kafka.ssl.": _PLAINTEXT,
-    "kafka.security.providers": _PLAINTEXT,
+    "kafka.sasl.": _NO_SUCH_SECURITY,
+    "kafka.ssl.": _NO_SUCH_SECURITY,
+    "kafka.security.providers": _NO_SUCH_SECURITY,
 }
 
 
@@ -147,6 +152,8 @@ class SourceOptions:
 
     subscription: Subscription
     read: ReadSettings
+    # How the driver asks for topics and offsets; tasks have their own in `read`.
+    driver: PeerSettings
     min_partitions: int | None
     max_records_per_partition: int | None
     min_offsets_per_trigger: int | None
@@ -156,8 +163,9 @@ class SourceOptions:
     options: Options
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        options = Options(given, KNOWN, REFUSED)
+    def parse(cls, given: Mapping[str, str], *, strict: bool = True) -> SourceOptions:
+        options = Options(given, KNOWN, REFUSED, strict=strict)
+        read = _read_settings(options)
         least = options.number("minOffsetsPerTrigger", least=1)
         most = options.number("maxOffsetsPerTrigger", least=1)
         if least is not None and most is not None and least > most:
@@ -166,7 +174,8 @@ class SourceOptions:
             )
         return cls(
             subscription=_subscription(options),
-            read=_read_settings(options),
+            read=read,
+            driver=_driver_settings(options, read.peer),
             min_partitions=options.number("minPartitions", least=1),
             max_records_per_partition=options.number("maxRecordsPerPartition", least=1),
             min_offsets_per_trigger=least,
@@ -234,12 +243,24 @@ def _subscription(options: Options) -> Subscription:
     return Subscription(pattern=text)
 
 
+def security_of(options: Options) -> ClientSecurity | None:
+    """Return the security that the options ask for, or the file of `MOLDAU_CLIENT_CONFIG`."""
+    given = {name: text for name, text in options.under("kafka.").items() if is_security(name)}
+    try:
+        # Only here, so that plans and checkpoints show the references.
+        given = {name: resolve_property(name, text) for name, text in given.items()}
+        return ClientSecurity.parse(given) if given else client_security()
+    except InvalidSetting as problem:
+        raise OptionError(f"kafka.{problem}" if given else str(problem)) from None
+    except BrokenReference as problem:
+        raise OptionError(str(problem)) from None
+
+
 def _read_settings(options: Options) -> ReadSettings:
     try:
         bootstrap = tuple(parse_bootstrap(options.required(BOOTSTRAP)))
     except ValueError as reason:
         raise OptionError(f"{BOOTSTRAP}: {reason}") from None
-    options.choice("kafka.security.protocol", ("plaintext",), "plaintext")
     isolation = options.choice(
         "kafka.isolation.level", ("read_uncommitted", "read_committed"), "read_uncommitted"
     )
@@ -253,7 +274,8 @@ def _read_settings(options: Options) -> ReadSettings:
         bootstrap=bootstrap,
         columns=columns_of(options),
         peer=PeerSettings(
-            client_id=options.text("kafka.client.id", "moldau-spark"),
+            client_id=_client_id(options),
+            security=security_of(options),
             connect_timeout_s=options.seconds(
                 "kafka.socket.connection.setup.timeout.ms", default.connect_timeout_s
             ),
@@ -277,3 +299,25 @@ def _read_settings(options: Options) -> ReadSettings:
         check_crcs=options.flag("kafka.check.crcs", True),
         stalled_after_s=options.seconds("kafkaConsumer.pollTimeoutMs", 120.0),
     )
+
+
+def _client_id(options: Options) -> str:
+    """Return the name in the brokers' logs and quotas: the source joins no group, but one that it
+    was given tells who it is."""
+    for name in ("kafka.client.id", "kafka.group.id", "groupIdPrefix"):
+        if options.text(name):
+            return options.text(name)
+    return "moldau-spark"
+
+
+def _driver_settings(options: Options, peer: PeerSettings) -> PeerSettings:
+    """Return how the driver asks: for no shorter than the tasks do, and as often as it was told."""
+    retries = options.number(RETRIES)
+    pause_s = options.seconds(RETRY_INTERVAL, peer.first_backoff_s)
+    if RETRY_INTERVAL in options:
+        peer = replace(
+            peer, first_backoff_s=pause_s, longest_backoff_s=max(pause_s, peer.longest_backoff_s)
+        )
+    if retries is None:
+        return peer
+    return replace(peer, retry_within_s=max(peer.retry_within_s, retries * pause_s))

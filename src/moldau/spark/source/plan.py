@@ -8,6 +8,7 @@ from uuid import UUID
 from moldau.peer.cluster import Cluster
 from moldau.peer.errors import Refused
 from moldau.peer.view import TopicView
+from moldau.spark.names import OWN_TOPICS
 from moldau.spark.source.java_pattern import java_pattern
 from moldau.spark.source.options import Subscription
 from moldau.topic_partition import TopicPartition
@@ -33,7 +34,10 @@ def look_up(cluster: Cluster, subscription: Subscription, *, may_miss: bool = Fa
         topics = {
             name: topic
             for name, topic in cluster.metadata().topics.items()
-            if matches(name) and not topic.is_internal and name not in subscription.left_out
+            if matches(name)
+            and not topic.is_internal
+            and name not in OWN_TOPICS
+            and name not in subscription.left_out
         }
     else:
         named = subscription.topics or [topic for topic, _ in subscription.assigned]

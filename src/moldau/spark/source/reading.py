@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from moldau.arrow.decode import Aborted, Decoder
+from moldau.arrow.pieces import pieces
 from moldau.peer.errors import ConnectionLost, OffsetOutOfRange, TopicRecreated, UnknownTopic
 from moldau.peer.fetcher import PartitionFetcher
 from moldau.peer.retries import Attempts, attempts
 from moldau.records.batch import HEADER_SIZE, CorruptBatch
-from moldau.spark.arrow.decode import Aborted, Decoder
 from moldau.spark.errors import ReadStalled, lost_range, report_loss
 from moldau.spark.runtime.pool import borrowed
 from moldau.spark.source.options import ReadSettings
-from moldau.spark.source.pieces import pieces
 from moldau.spark.source.ranges import OffsetRange
 from moldau.wire.fetch.response import FetchedPartition
 

@@ -27,7 +27,7 @@ class MoldauSource(DataSource):
         return "moldau"
 
     def schema(self) -> str:
-        return spark_schema(SourceOptions.parse(self.options).read.columns)
+        return spark_schema(SourceOptions.parse(self.options, strict=False).read.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from moldau.spark.source.batch import BatchReader
@@ -45,16 +45,16 @@ class MoldauSource(DataSource):
 
         if overwrite:
             raise OptionError("a topic cannot be overwritten; use mode('append')")
-        return BatchWriter(SinkOptions.parse(self.options, schema))
+        return BatchWriter(SinkOptions.parse(self.options, schema, strict=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from moldau.spark.sink.options import SinkOptions
         from moldau.spark.sink.sink import StreamWriter
 
-        return StreamWriter(SinkOptions.parse(self.options, schema))
+        return StreamWriter(SinkOptions.parse(self.options, schema, strict=False))
 
     def _source_options(self, schema: StructType) -> SourceOptions:
-        options = SourceOptions.parse(self.options)
+        options = SourceOptions.parse(self.options, strict=False)
         if tuple(schema.fieldNames()) != options.read.columns:
             raise OptionError(
                 "the schema of this source is fixed; choose columns with the option 'columns'"

@@ -159,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _connected(self) -> Cluster:
         if self._cluster is None:
-            self._cluster = Cluster(self._read.bootstrap, self._read.peer)
+            self._cluster = Cluster(self._read.bootstrap, self._options.driver)
         return self._cluster
 
     def _look_up(self) -> Subscribed:
@@ -183,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends_from(self, begun: Progress) -> Progress:
         """Return the same, but for partitions that end before where we are already, or are gone."""
-        tries = attempts(self._read.peer, CATCH_UP_WITHIN_S)
+        tries = attempts(self._options.driver, CATCH_UP_WITHIN_S)
         while True:
             ends = self._ends()
             kept = {

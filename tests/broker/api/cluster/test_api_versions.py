@@ -30,7 +30,7 @@ def test_every_version_lists_what_is_served(client: Client, version: int) -> Non
     assert ranges[Api.API_VERSIONS] == (0, 4)
 
 
-def test_eligible_leader_replicas_are_finalized_where_all_brokers_know_of_them(
+def test_features_are_finalized_where_all_brokers_know_of_them(
     moldau_broker: Broker,
 ) -> None:
     def ask(version: int) -> Any:
@@ -38,16 +38,22 @@ def test_eligible_leader_replicas_are_finalized_where_all_brokers_know_of_them(
         with Client(moldau_broker) as client:
             return client.ask(Api.API_VERSIONS, version, **names)
 
-    feature = "eligible.leader.replicas.version"
+    replicas, transactions = "eligible.leader.replicas.version", "transaction.version"
+    groups = "group.version"
+    shares = "share.version"
     for version in (3, 4):
         answer = ask(version)
-        assert answer.finalized_features_epoch == 1
-        (found,) = answer.finalized_features
-        assert (found.name, found.min_version_level, found.max_version_level) == (feature, 1, 1)
+        assert answer.finalized_features_epoch == 4
+        levels = {
+            each.name: (each.min_version_level, each.max_version_level)
+            for each in answer.finalized_features
+        }
+        assert levels == {replicas: (1, 1), transactions: (2, 2), groups: (1, 1), shares: (1, 1)}
         ranges = {
             each.name: (each.min_version, each.max_version) for each in answer.supported_features
         }
-        assert ranges == ({feature: (0, 1)} if version == 4 else {})
+        expected = {replicas: (0, 1), transactions: (0, 2), groups: (0, 1), shares: (0, 1)}
+        assert ranges == (expected if version == 4 else {})
 
     old = BrokerJoined(BrokerInfo(9, "elsewhere", 9092))
     inside(moldau_broker, lambda server: server.state.apply(old))
@@ -60,20 +66,18 @@ def test_produce_is_advertised_from_version_0() -> None:
     assert served_versions()[Api.PRODUCE] == (0, 13)
 
 
-def test_no_version_is_announced_that_kafka_holds_back_or_that_has_no_meaning_here(
+def test_no_version_is_announced_that_has_no_meaning_here(
     client: Client,
 ) -> None:
     answer = client.ask(Api.API_VERSIONS, 0)
     last = {each.api_key: each.max_version for each in answer.api_keys}
-    assert last[Api.INIT_PRODUCER_ID] == 5, "v6 is two-phase commit, unstable in Kafka 4.1 to 4.4"
+    assert last[Api.INIT_PRODUCER_ID] == 6, "Kafka holds back two-phase commit, we do not"
     assert last[Api.DESCRIBE_LOG_DIRS] == 4, "v5 is about cordoned folders, which are none here"
 
 
 @pytest.mark.parametrize(
     ("api", "version", "body"),
     [
-        # No transactional id, a time-out, no producer id or epoch, both flags, no tags.
-        (Api.INIT_PRODUCER_ID, 6, bytes(5) + b"\xff" * 10 + b"\x01\x00\x00"),
         # All topics, no tags.
         (Api.DESCRIBE_LOG_DIRS, 5, b"\x00\x00"),
     ],

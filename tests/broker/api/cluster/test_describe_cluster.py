@@ -54,6 +54,6 @@ def test_confluents_admin_client_describes_the_cluster(moldau_session_broker: Br
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": moldau_session_broker.bootstrap})
-    described = admin.describe_cluster().result(20)
+    described = admin.describe_cluster().result(60)
     assert described.controller.id == 0
     assert [node.port for node in described.nodes] == [moldau_session_broker.port]

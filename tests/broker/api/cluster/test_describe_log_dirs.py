@@ -17,7 +17,7 @@ def test_the_size_of_partitions_is_told_in_every_version(
     asker.create(name, 3)
     producer = Producer({"bootstrap.servers": moldau_session_broker.bootstrap})
     producer.produce(name, b"x" * 10_000, partition=1)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     asked = [{"topic": name, "partitions": [0, 1, 9]}, {"topic": fresh_name(), "partitions": [0]}]
     answer = asker.ask(Api.DESCRIBE_LOG_DIRS, version, topics=asked)
     [folder] = answer.results

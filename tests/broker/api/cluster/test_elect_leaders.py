@@ -63,6 +63,6 @@ def test_an_admin_client_understands_the_answer(moldau_session_broker: Broker) -
     moldau_session_broker.create_topic(name)
     admin = AdminClient({"bootstrap.servers": moldau_session_broker.bootstrap})
     future = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(name, 0)])
-    [(partition, outcome)] = future.result(20).items()
+    [(partition, outcome)] = future.result(60).items()
     assert (partition.topic, partition.partition) == (name, 0)
     assert outcome.code() == Error.ELECTION_NOT_NEEDED

@@ -16,7 +16,7 @@ def produce(broker: Broker, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(count):
         producer.produce(topic, str(number), partition=0, key="k")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def delete(asker: Asker, topic: str, offset: int, index: int = 0, **more: Any) -> tuple[int, int]:
@@ -83,8 +83,8 @@ def test_confluents_admin_client_deletes_records(moldau_session_broker: Broker) 
 
     admin = AdminClient({"bootstrap.servers": moldau_session_broker.bootstrap})
     name = fresh_name()
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
     produce(moldau_session_broker, name, 6)
     partition = TopicPartition(name, 0, 5)
-    deleted = admin.delete_records([partition])[partition].result(20)
+    deleted = admin.delete_records([partition])[partition].result(60)
     assert deleted.low_watermark == 5

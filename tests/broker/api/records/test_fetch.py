@@ -12,6 +12,7 @@ from moldau.broker.partitions.partition import Partition
 from moldau.broker.server import Broker as Server
 from moldau.log.log import Log
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.wire_client import (
@@ -21,10 +22,12 @@ from tests.broker.wire_client import (
     inside,
     make_batch,
     read_records,
-    until,
     until_parked,
     versions,
 )
+
+# Milliseconds; more than any client here waits for an answer.
+FOR_EVER = 3_600_000
 
 
 def filled(client: Client, batches: int, size: int = 100, **configs: Any) -> str:
@@ -70,15 +73,14 @@ def test_every_version_says_what_is_unknown_or_out_of_range(client: Client, vers
     key: str | UUID = client.topic_id(topic) if by_id else topic
     missing: str | UUID = uuid4() if by_id else "nobody-made-this"
     unknown = Error.UNKNOWN_TOPIC_ID if by_id else Error.UNKNOWN_TOPIC_OR_PARTITION
-    started = time.monotonic()
-    assert client.fetch(missing, 0, version=version, max_wait=30_000).error_code == unknown
-    beyond = client.fetch(key, 0, version=version, partition=1, max_wait=30_000)
+    # It is not waited for anything: the client would not wait so long.
+    assert client.fetch(missing, 0, version=version, max_wait=FOR_EVER).error_code == unknown
+    beyond = client.fetch(key, 0, version=version, partition=1, max_wait=FOR_EVER)
     assert beyond.error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
     for offset in (2, -1, 2**62):
-        answer = client.fetch(key, offset, version=version, max_wait=30_000)
+        answer = client.fetch(key, offset, version=version, max_wait=FOR_EVER)
         assert answer.error_code == Error.OFFSET_OUT_OF_RANGE
         assert (answer.high_watermark, answer.records or b"") == (-1, b"")
-    assert time.monotonic() - started < 20
 
 
 def test_what_was_deleted_is_out_of_range(client: Client) -> None:
@@ -235,14 +237,12 @@ def test_without_time_a_fetch_is_answered_at_once(client: Client, max_wait: int)
 
 def test_a_min_bytes_above_the_total_limit_waits_for_the_limit_only(client: Client) -> None:
     topic = filled(client, 3)
-    started = time.monotonic()
-    answer = client.fetch(topic, 0, max_wait=60_000, min_bytes=2**31 - 1, max_bytes=1)
+    answer = client.fetch(topic, 0, max_wait=FOR_EVER, min_bytes=2**31 - 1, max_bytes=1)
     assert offsets(answer) == [0]
-    assert time.monotonic() - started < 20
 
 
 def test_a_fetch_of_nothing_is_answered_at_once(client: Client) -> None:
-    client.send_fetch({}, max_wait=60_000)
+    client.send_fetch({}, max_wait=FOR_EVER)
     assert client.receive().responses == ()
 
 

@@ -19,7 +19,7 @@ def produce(broker: Broker, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(count):
         producer.produce(topic, str(number))
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def end_of_epoch(

@@ -6,11 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from moldau.broker.partitions.partition import Partition
-from moldau.broker.server import Broker as Server
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS, InternalTopic
-from moldau.log.errors import StorageError
-from moldau.log.writer import Writer
 from moldau.records.batch import read_header
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch
@@ -21,12 +17,10 @@ from moldau.wire.produce import _cached_topic_head
 from tests.broker.wire_client import (
     Client,
     fresh_name,
-    inside,
     make_batch,
     now_ms,
     produce_values,
     read_records,
-    until,
     versions,
 )
 
@@ -194,6 +188,7 @@ def test_transactional_batches_are_refused_and_plain_ones_with_an_id_taken(
     client: Client, version: int
 ) -> None:
     topic = client.create()
+    client.ask(Api.FIND_COORDINATOR, 1, key="someone", key_type=1)
     open_batch = make_batch(
         b"x", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
     )
@@ -333,212 +328,6 @@ def numbered(sequence: int, *values: bytes, epoch: int = 0, producer: int = 77) 
     return make_batch(
         *(values or (b"x",)), producer_id=producer, producer_epoch=epoch, base_sequence=sequence
     )
-
-
-def test_a_duplicate_is_answered_with_its_first_offset_and_not_written_again(
-    client: Client,
-) -> None:
-    topic = client.create()
-    sent = [numbered(sequence) for sequence in range(6)]
-    for place, batch in enumerate(sent):
-        assert client.produce(topic, batch).base_offset == place
-    for place in range(1, 6):
-        again = client.produce(topic, sent[place])
-        assert (again.error_code, again.base_offset) == (0, place)
-    # The first one is the sixth last, and no longer remembered.
-    forgotten = client.produce(topic, sent[0])
-    assert forgotten.error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert client.end_of(topic) == 6
-
-
-def test_a_pipelined_duplicate_is_noticed_before_the_first_is_written(client: Client) -> None:
-    topic = client.create()
-    batch = numbered(0, b"a", b"b")
-    frames = [client.frame(Api.PRODUCE, 9, **produce_values({topic: {0: batch}})) for _ in range(3)]
-    client.send_bytes(b"".join(frames))
-    answers = [client.receive().responses[0].partition_responses[0] for _ in frames]
-    assert [(each.error_code, each.base_offset) for each in answers] == [(0, 0)] * 3
-    assert client.end_of(topic) == 2
-
-
-def test_a_gap_in_the_sequence_is_out_of_order(client: Client) -> None:
-    topic = client.create()
-    assert client.produce(topic, numbered(0, b"a", b"b")).error_code == 0
-    for sequence in (1, 3, 2**31 - 1):
-        answer = client.produce(topic, numbered(sequence))
-        assert answer.error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert answer.base_offset == -1
-    assert client.produce(topic, numbered(2)).base_offset == 2
-
-
-def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_0(client: Client) -> None:
-    topic = client.create()
-    assert client.produce(topic, numbered(0, epoch=3)).error_code == 0
-    fenced = client.produce(topic, numbered(1, epoch=2))
-    assert fenced.error_code == Error.INVALID_PRODUCER_EPOCH
-    skipped = client.produce(topic, numbered(1, epoch=4))
-    assert skipped.error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert client.produce(topic, numbered(0, epoch=4)).base_offset == 1
-    assert client.produce(topic, numbered(1, epoch=3)).error_code == Error.INVALID_PRODUCER_EPOCH
-
-
-def test_sequences_go_on_at_0_after_the_largest_number(client: Client) -> None:
-    topic = client.create()
-    last = 2**31 - 1
-    assert client.produce(topic, numbered(last - 1, b"a", b"b", b"c")).base_offset == 0
-    # The batch took last - 1, last and 0.
-    assert client.produce(topic, numbered(1)).base_offset == 3
-    again = client.produce(topic, numbered(last - 1, b"a", b"b", b"c"))
-    assert (again.error_code, again.base_offset) == (0, 0)
-    assert client.end_of(topic) == 4
-
-
-def test_a_producer_id_needs_a_sequence(client: Client) -> None:
-    topic = client.create()
-    answer = client.produce(topic, numbered(-1))
-    assert answer.error_code == Error.INVALID_RECORD
-
-
-def test_producers_are_told_apart_and_partitions_too(client: Client) -> None:
-    topic = client.create(partitions=2)
-    for partition in (0, 1):
-        for producer in (1, 2):
-            batch = numbered(0, producer=producer)
-            answer = client.produce(topic, batch, partition=partition)
-            assert (answer.error_code, answer.base_offset) == (0, producer - 1)
-
-
-def test_duplicates_are_noticed_after_a_restart(moldau_broker: Broker) -> None:
-    moldau_broker.create_topic("t")
-    with Client(moldau_broker) as client:
-        for sequence in range(3):
-            client.produce("t", numbered(sequence))
-    moldau_broker.stop()
-    moldau_broker.start()
-    with Client(moldau_broker) as client:
-        again = client.produce("t", numbered(2))
-        assert (again.error_code, again.base_offset) == (0, 2)
-        gap = client.produce("t", numbered(4))
-        assert gap.error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
-        fenced = client.produce("t", numbered(3, epoch=-1))
-        assert fenced.error_code == Error.INVALID_PRODUCER_EPOCH
-        assert client.produce("t", numbered(3)).base_offset == 3
-        assert client.end_of("t") == 4
-
-
-# Leadership and storage
-
-
-def test_a_broker_that_does_not_lead_says_who_does(moldau_broker: Broker) -> None:
-    moldau_broker.create_topic("t")
-    with Client(moldau_broker) as client:
-        topic_id = client.topic_id("t")
-
-        def resign(server: Server) -> None:
-            partition = server.partitions["t", 0]
-            partition.is_leader = False
-            partition.leader, partition.leader_epoch = 5, 9
-
-        inside(moldau_broker, resign)
-        for version, key in ((9, "t"), (10, "t"), (13, topic_id)):
-            client.send_produce(key, make_batch(b"x"), version=version)
-            answer = client.receive()
-            result = answer.responses[0].partition_responses[0]
-            assert result.error_code == Error.NOT_LEADER_OR_FOLLOWER
-            if version >= 10:
-                leader = result.current_leader
-                assert (leader.leader_id, leader.leader_epoch) == (5, 9)
-                assert [each.node_id for each in answer.node_endpoints] == [0]
-
-
-def test_acks_all_is_answered_when_the_high_watermark_has_passed_the_write(
-    moldau_broker: Broker,
-) -> None:
-    moldau_broker.create_topic("t")
-    with Client(moldau_broker) as client, Client(moldau_broker) as other:
-
-        def add_follower(is_in_sync: bool) -> None:
-            def change(server: Server) -> None:
-                partition = server.partitions["t", 0]
-                partition.isr = (0, 1) if is_in_sync else (0,)
-                partition._advance_high_watermark()
-                partition.wake()
-
-            inside(moldau_broker, change)
-
-        add_follower(True)
-        client.send_produce("t", make_batch(b"x"), acks=-1)
-        assert other.produce("t", make_batch(b"y"), acks=1).base_offset == 1
-        assert other.fetch("t", 0).high_watermark == 0
-        client.expect_nothing()
-        add_follower(False)
-        assert client.receive().responses[0].partition_responses[0].base_offset == 0
-        partition = inside(moldau_broker, lambda server: server.partitions["t", 0])
-        assert not partition.waiters
-
-        add_follower(True)
-        values = produce_values({"t": {0: make_batch(b"z")}}) | {"timeout": 1}
-        late = client.ask(Api.PRODUCE, 9, **values).responses[0].partition_responses[0]
-        assert late.error_code == Error.REQUEST_TIMED_OUT
-        assert not partition.waiters
-
-        client.send_produce("t", make_batch(b"w"), acks=-1)
-        until(lambda: partition.waiters, "the write to wait")
-        client.reset()
-        until(lambda: not partition.waiters, "the waiting write to be dropped")
-
-
-def test_a_disk_that_refuses_is_an_error_for_the_writes_of_one_receive_and_no_other(
-    moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("good", "bad"):
-        moldau_broker.create_topic(name)
-    write = Writer.write
-
-    def refuse(writer: Writer) -> None:
-        if writer.segments.folder.endswith("bad-0"):
-            raise StorageError(writer.segments.folder, "no space left on device")
-        write(writer)
-
-    monkeypatch.setattr(Writer, "write", refuse)
-    with Client(moldau_broker) as client:
-        frames = [
-            client.frame(Api.PRODUCE, 9, **produce_values({name: {0: make_batch(b"x")}}))
-            for name in ("bad", "good", "bad")
-        ]
-        client.send_bytes(b"".join(frames))
-        codes = [client.receive().responses[0].partition_responses[0].error_code for _ in frames]
-        assert codes == [Error.KAFKA_STORAGE_ERROR, 0, Error.KAFKA_STORAGE_ERROR]
-        monkeypatch.undo()
-        assert client.produce("bad", make_batch(b"y")).base_offset == 0
-        assert client.values("good") == [b"x"]
-        assert client.values("bad") == [b"y"]
-
-
-def test_a_request_that_fails_midway_leaves_no_half_written_batch_behind(
-    moldau_broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("first", "second"):
-        moldau_broker.create_topic(name)
-    append = Partition.append
-
-    def fail(partition: Partition, batch: memoryview, now_ms: int) -> tuple[int, int]:
-        if partition.topic == "second":
-            raise RuntimeError("nobody has thought of this")
-        return append(partition, batch, now_ms)
-
-    monkeypatch.setattr(Partition, "append", fail)
-    wanted = {"first": {0: make_batch(b"kept")}, "second": {0: make_batch(b"lost")}}
-    with Client(moldau_broker) as client:
-        client.send(Api.PRODUCE, 9, **produce_values(wanted))
-        # The rest of the receive is moved over what was staged.
-        client.send_bytes(bytes(1000))
-        assert client.is_closed()
-    monkeypatch.undo()
-    with Client(moldau_broker) as client:
-        assert client.produce("first", make_batch(b"next")).error_code == 0
-        assert client.values("first")[-1] == b"next"
-        assert client.values("second") == []
 
 
 def test_names_longer_than_any_topics_are_not_remembered(client: Client) -> None:

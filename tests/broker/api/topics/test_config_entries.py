@@ -8,8 +8,8 @@ from moldau.broker.api.topics.config_entries import (
     broker_entries,
     topic_entries,
 )
-from moldau.broker.dynamic_settings import BrokerConfigs
-from moldau.broker.settings import BrokerSettings
+from moldau.broker.settings.broker import BrokerSettings
+from moldau.broker.settings.dynamic import BrokerConfigs
 
 
 def test_a_topics_own_setting_reads_as_it_was_written() -> None:

@@ -12,6 +12,7 @@ from tests.broker.asking import Asker, fresh_name, versions
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OF_TOPIC, OF_BROKER, OF_ALL_BROKERS, STATIC, DEFAULT = 1, 2, 3, 4, 5
+OF_GROUP = 8
 
 
 def describe(asker: Asker, kind: int, name: str, *keys: str, **more: Any) -> dict[str, Any]:
@@ -197,7 +198,10 @@ def test_one_bad_setting_keeps_all_of_its_resource_from_changing(asker: Asker) -
         (BROKER, "0", ("log.retention.hours", SET, "10"), Error.INVALID_REQUEST),
         (BROKER, "0", ("max.connections", SET, "-5"), Error.INVALID_REQUEST),
         (BROKER, "0", ("no.such.setting", SET, "1"), Error.INVALID_CONFIG),
-        (GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"), Error.INVALID_CONFIG),
+        (GROUP, "g", ("consumer.session.timeout.ms", SET, "44999"), Error.INVALID_CONFIG),
+        (GROUP, "g", ("consumer.session.timeout.ms", SET, "60001"), Error.INVALID_CONFIG),
+        (GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "x"), Error.INVALID_CONFIG),
+        (GROUP, "g", ("no.such.setting", SET, "1"), Error.INVALID_CONFIG),
         (GROUP, "g", ("a", APPEND, "1"), Error.INVALID_CONFIG),
         (GROUP, "", ("a", DELETE, None), Error.INVALID_REQUEST),
         (CLIENT_METRICS, "m", ("interval.ms", SET, "1000"), Error.INVALID_REQUEST),
@@ -213,8 +217,8 @@ def test_what_cannot_be_altered_is_refused(
     assert outcome.error_message
 
 
-@pytest.mark.parametrize("kind", [GROUP, CLIENT_METRICS])
-def test_groups_and_client_metrics_have_no_settings(asker: Asker, kind: int) -> None:
+def test_client_metrics_have_no_settings(asker: Asker) -> None:
+    kind = CLIENT_METRICS
     assert describe(asker, kind, "any") == {}
     assert alter(asker, kind, "any", {}).error_code == 0
     assert increment(asker, kind, "any", ("a", DELETE, None)).error_code == 0
@@ -222,9 +226,32 @@ def test_groups_and_client_metrics_have_no_settings(asker: Asker, kind: int) -> 
         alter(asker, kind, "any", {"a": "1"}, validate_only=True),
         increment(asker, kind, "any", ("a", SET, "1")),
     ):
-        assert outcome.error_code in (Error.INVALID_CONFIG, Error.INVALID_REQUEST)
+        assert outcome.error_code == Error.INVALID_REQUEST
         assert "has no settings here: a" in outcome.error_message
     assert describe(asker, kind, "any") == {}
+
+
+def test_a_groups_settings_override_its_brokers_and_outlive_a_restart(
+    moldau_broker: Broker,
+) -> None:
+    timeout, group = "consumer.session.timeout.ms", "a group/of 2"
+    with Asker(moldau_broker) as asker:
+        entry = describe(asker, GROUP, group)[timeout]
+        assert (entry.value, entry.config_source) == ("45000", DEFAULT)
+        refused = alter(asker, GROUP, group, {timeout: "1"}, validate_only=True)
+        assert refused.error_code == Error.INVALID_CONFIG
+        assert increment(asker, GROUP, group, (timeout, SET, "50000")).error_code == 0
+    moldau_broker.stop()
+    moldau_broker.start()
+    with Asker(moldau_broker) as asker:
+        entry = describe(asker, GROUP, group, timeout)[timeout]
+        assert (entry.value, entry.config_source) == ("50000", OF_GROUP)
+        listed = asker.ask(Api.LIST_CONFIG_RESOURCES, resource_types=[GROUP])
+        assert [each.resource_name for each in listed.config_resources] == [group]
+        assert alter(asker, GROUP, group, {}).error_code == 0
+        assert describe(asker, GROUP, group)[timeout].value == "45000"
+        listed = asker.ask(Api.LIST_CONFIG_RESOURCES, resource_types=[GROUP])
+        assert not listed.config_resources
 
 
 def test_a_resource_or_a_setting_named_twice_is_refused(asker: Asker) -> None:
@@ -283,7 +310,7 @@ def test_a_changed_topic_setting_counts_from_the_next_message_on(
 
     def send() -> Any:
         producer.produce(name, b"x" * 5000, callback=lambda error, _: outcomes.append(error))
-        producer.flush(20)
+        producer.flush(60)
         return outcomes[-1]
 
     assert send() is None
@@ -309,7 +336,7 @@ def test_a_changed_broker_setting_reaches_topics_that_have_none(moldau_broker: B
             b"x" * 5000,
             callback=lambda error, message: outcomes.update({message.topic(): error}),
         )
-    producer.flush(20)
+    producer.flush(60)
     assert outcomes["own"] is None
     assert outcomes["plain"].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
@@ -325,14 +352,14 @@ def test_confluents_admin_client_describes_and_alters(moldau_session_broker: Bro
 
     admin = AdminClient({"bootstrap.servers": moldau_session_broker.bootstrap})
     name = fresh_name()
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
     edit = ConfigEntry("retention.ms", "1234", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[edit])
-    admin.incremental_alter_configs([resource])[resource].result(20)
+    admin.incremental_alter_configs([resource])[resource].result(60)
     asked = ConfigResource(ConfigResource.Type.TOPIC, name)
-    assert admin.describe_configs([asked])[asked].result(20)["retention.ms"].value == "1234"
+    assert admin.describe_configs([asked])[asked].result(60)["retention.ms"].value == "1234"
     brokers = ConfigResource(ConfigResource.Type.BROKER, "0")
-    assert "num.partitions" in admin.describe_configs([brokers])[brokers].result(20)
+    assert "num.partitions" in admin.describe_configs([brokers])[brokers].result(60)
 
 
 def test_kafka_pythons_admin_client_describes_and_alters(moldau_session_broker: Broker) -> None:

@@ -6,7 +6,7 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.asking import Asker, fresh_name
 
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 
 
 def listed(asker: Asker, *types: int) -> set[tuple[int, str]]:
@@ -22,11 +22,11 @@ def test_topics_and_brokers_are_listed(asker: Asker) -> None:
     assert (BROKER, "0") in listed(asker)
     assert listed(asker, BROKER) == {(BROKER, "0")}
     assert (TOPIC, name) in listed(asker, TOPIC, TOPIC)
-    assert {kind for kind, _ in listed(asker, TOPIC, GROUP)} == {TOPIC}
+    assert {kind for kind, _ in listed(asker, TOPIC, BROKER)} == {TOPIC, BROKER}
 
 
 def test_what_has_no_settings_here_is_not_listed(asker: Asker) -> None:
-    assert listed(asker, GROUP, CLIENT_METRICS, BROKER_LOGGER) == set()
+    assert listed(asker, CLIENT_METRICS, BROKER_LOGGER) == set()
 
 
 def test_the_first_version_asks_for_client_metrics_only(asker: Asker) -> None:

@@ -277,13 +277,13 @@ def test_confluents_admin_client_creates_grows_and_deletes(moldau_session_broker
     admin = AdminClient({"bootstrap.servers": moldau_session_broker.bootstrap})
     name = fresh_name()
     topic = NewTopic(name, 2, 1, config={"cleanup.policy": "compact"})
-    assert admin.create_topics([topic])[name].result(20) is None
+    assert admin.create_topics([topic])[name].result(60) is None
     with pytest.raises(KafkaException, match="already exists"):
-        admin.create_topics([topic])[name].result(20)
-    admin.create_partitions([NewPartitions(name, 4)])[name].result(20)
+        admin.create_topics([topic])[name].result(60)
+    admin.create_partitions([NewPartitions(name, 4)])[name].result(60)
     assert len(admin.list_topics(name, 20).topics[name].partitions) == 4
-    admin.delete_topics([name])[name].result(20)
-    assert name not in admin.list_topics(timeout=20).topics
+    admin.delete_topics([name])[name].result(60)
+    assert name not in admin.list_topics(timeout=60).topics
 
 
 def test_kafka_pythons_admin_client_creates_grows_and_deletes(

@@ -7,7 +7,7 @@ from typing import Any
 from moldau.wire.apis import VERSIONS, Api
 from tests.broker.asking import Asker, fresh_name
 
-SESSION_MS = 10_000
+SESSION_MS = 60_000
 
 
 class Groups:

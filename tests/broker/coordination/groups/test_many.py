@@ -12,7 +12,7 @@ from moldau.wire.apis import Api
 from tests.broker.coordination.groups.swarm import Line, Member
 from tests.broker.wire_client import make_batch
 
-PATIENCE_S = 45
+PATIENCE_S = 60
 
 
 async def topic_id(line: Line, name: str) -> Any:
@@ -49,7 +49,7 @@ async def produce(line: Line, id: Any) -> int:
 async def keep_producing(line: Line, id: Any, is_over: asyncio.Event) -> int:
     written = 0
     while not is_over.is_set():
-        written = await asyncio.wait_for(produce(line, id), 10) + 1
+        written = await asyncio.wait_for(produce(line, id), 60) + 1
     return written
 
 
@@ -86,7 +86,9 @@ def test_a_group_of_two_hundred_members_settles_while_messages_flow() -> None:
         assert len({member.generation for member in members}) == 1
         assert sorted(int(member.assignment) for member in members) == list(range(200))
         assert len({member.id for member in members}) == 200
-        assert max(member.joins for member in members) < 10
+        # How many generations there are is the scheduler's choice, but nobody joins one twice:
+        # each join counts for one, the first only for the member's id.
+        assert all(member.joins <= member.generation + 1 for member in members)
 
         gone, members = members[:100], members[100:]
         for member in gone:

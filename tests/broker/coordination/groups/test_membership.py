@@ -30,10 +30,7 @@ def test_several_coordinators_are_found_at_once(asker: Asker) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 3, 6])
-def test_nobody_coordinates_transactions_or_what_is_unheard_of(
-    groups: Groups, version: int
-) -> None:
-    assert groups.find("tx", version, 1).error_code == Error.COORDINATOR_NOT_AVAILABLE
+def test_nobody_coordinates_what_is_unheard_of(groups: Groups, version: int) -> None:
     assert groups.find("what", version, 77).error_code == Error.INVALID_REQUEST
 
 

@@ -98,7 +98,8 @@ def test_a_group_that_is_cut_short_is_refused(group: GroupMetadata, data: Any) -
 
 
 def test_keys_of_kinds_that_are_not_served_are_left_alone() -> None:
-    assert records.read_key(b"\x00\x03\x00\x01g") is None
+    # A streams group's metadata (KIP-1071).
+    assert records.read_key(b"\x00\x11\x00\x01g") is None
     with pytest.raises(InvalidRecord):
         records.read_key(b"\xff\xff")
 

@@ -16,7 +16,7 @@ from moldau.testing import Broker
 from tests.spark.pipeline.files import COUNTS, RAW, SOURCE, load
 from tests.spark.topics import fresh_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 WINDOWED = """
 [sinks.counts]
@@ -64,13 +64,13 @@ def test_a_right_file_has_no_problems_and_leaves_nothing_behind(
             '[tables.t]\nsql = "SELECT * FROM event"\n' + RAW,
             7,
             "table t",
-            "there is no source or table 'event'; did you mean 'events'?",
+            "there is no source, table or step 'event'; did you mean 'events'?",
         ),
         (
             '[tables.t]\nsql = "SELECT * FROM u"\n[tables.u]\nsql = "SELECT * FROM events"\n' + RAW,
             7,
             "table t",
-            "table u is defined below; a table can only read tables above it",
+            "table u is defined below; only what is above can be read",
         ),
         (
             "[tables.t]\nsql = '''\nSELECT name\nFORM events'''\n" + RAW,
@@ -269,6 +269,7 @@ def test_a_topic_that_does_not_exist_is_named_with_the_nearest_one(
         pipeline.run(once=True, spark=spark)
 
 
+@pytest.mark.slow
 def test_brokers_that_do_not_answer_are_named(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "test.toml"
     path.write_text(SOURCE.format(topic="x") + RAW, "utf-8")

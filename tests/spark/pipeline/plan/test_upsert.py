@@ -15,7 +15,7 @@ from moldau.testing import Broker
 from tests.spark.pipeline.files import COUNTS, NOON, SOURCE, event, load, send, table
 from tests.spark.topics import Sent, add_partitions, fresh_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 ROWS = """
 [sources.rows]

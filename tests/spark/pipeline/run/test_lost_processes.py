@@ -18,7 +18,7 @@ from moldau.testing import Broker
 from tests.spark.pipeline.files import RAW, SOURCE, event, load, send, table, values
 from tests.spark.topics import fresh_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 WITHIN_S = 120.0
 SOURCE_RUNNER = "python_streaming_source_runner"

@@ -12,7 +12,7 @@ from moldau.testing import Broker
 from tests.spark.pipeline.files import COUNTS, SOURCE, event, load, send, values
 from tests.spark.topics import fresh_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 JOINED = """
 [sources.payments]

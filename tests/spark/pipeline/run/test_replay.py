@@ -24,7 +24,7 @@ from tests.spark.pipeline.files import (
 )
 from tests.spark.topics import fresh_topic, read_by_librdkafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 TO_TOPIC = """
 [sinks.counted]

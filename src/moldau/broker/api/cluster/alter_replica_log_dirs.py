@@ -10,6 +10,7 @@ from moldau.broker.api.rights import on_cluster
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.refusals import absent
 from moldau.broker.security.authorizer import Operation
+from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -19,7 +20,23 @@ _LONGEST_FOLDER = 255
 _FUTURE_SUFFIX = len("." + "0" * 32 + "-future")
 
 
-@handles(Api.ALTER_REPLICA_LOG_DIRS, (1, 2), on_cluster(Operation.ALTER))
+def _refused(request: Request, error: ClusterError) -> Answer:
+    return {
+        "results": [
+            {
+                "topic_name": topic.name,
+                "partitions": [
+                    {"partition_index": index, "error_code": error.error}
+                    for index in topic.partitions
+                ],
+            }
+            for folder in request.body.dirs
+            for topic in folder.topics
+        ]
+    }
+
+
+@handles(Api.ALTER_REPLICA_LOG_DIRS, (1, 2), on_cluster(Operation.ALTER), refused=_refused)
 def alter_replica_log_dirs(parts: ClusterParts, request: Request) -> Answer:
     """Nothing to do for the folder where everything is; an error for any other."""
     wanted = {

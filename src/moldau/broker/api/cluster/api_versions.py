@@ -9,12 +9,21 @@ from __future__ import annotations
 import re
 from functools import cache
 from struct import Struct, error
+from typing import NamedTuple
 
 from moldau.broker.api.cluster.parts import ClusterParts, reads
 from moldau.broker.api.registry import DECLARED
 from moldau.broker.net.connection import Connection
 from moldau.broker.net.request import Request
 from moldau.cluster.decisions.elections import knows_elr
+from moldau.cluster.decisions.features import (
+    GROUP_VERSION,
+    SHARE_VERSION,
+    TRANSACTION_VERSION,
+    group_version,
+    share_version,
+    transaction_version,
+)
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.primitives import (
@@ -35,6 +44,9 @@ _FIRST_WITH_NAMES = 3
 # KIP-1022: clients of earlier versions fail on a feature that can be off.
 _FIRST_WITH_FEATURES_FROM_0 = 4
 _ELR_FEATURE = "eligible.leader.replicas.version"
+_TRANSACTION_FEATURE = "transaction.version"
+_GROUP_FEATURE = "group.version"
+_SHARE_FEATURE = "share.version"
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -51,7 +63,11 @@ def api_versions(
     if version >= _FIRST_WITH_NAMES and not _is_named(frame, request.start):
         return INT16.pack(Error.INVALID_REQUEST) + count(0, True) + bytes(5)
     to_brokers = request.context.is_inter_broker and parts.node.is_clustered
-    return _encode(version, knows_elr(parts.node.state), to_brokers)
+    state = parts.node.state
+    finalized = Finalized(
+        knows_elr(state), transaction_version(state), group_version(state), share_version(state)
+    )
+    return _encode(version, finalized, to_brokers)
 
 
 def _is_named(frame: memoryview, position: int) -> bool:
@@ -67,8 +83,17 @@ def _is_named(frame: memoryview, position: int) -> bool:
     return bool(_NAME.fullmatch(name) and _NAME.fullmatch(number))
 
 
+class Finalized(NamedTuple):
+    """The levels of features that every broker knows."""
+
+    elr: int
+    transactions: int
+    groups: int
+    shares: int
+
+
 @cache
-def _encode(version: int, keeps_elr: bool, to_brokers: bool) -> bytes:
+def _encode(version: int, finalized: Finalized, to_brokers: bool) -> bytes:
     compact = version >= _FIRST_WITH_NAMES
     ranges = served_versions(to_brokers=to_brokers)
     body = INT16.pack(Error.NONE) + count(len(ranges), compact)
@@ -76,22 +101,34 @@ def _encode(version: int, keeps_elr: bool, to_brokers: bool) -> bytes:
         body += _ENTRY.pack(api, first, last) + (b"\x00" if compact else b"")
     if version >= 1:
         body += bytes(4)
-    return body + (_features(version, keeps_elr) if compact else b"")
+    return body + (_features(version, finalized) if compact else b"")
 
 
-def _features(version: int, keeps_elr: bool) -> bytes:
+def _features(version: int, levels: Finalized) -> bytes:
     """Return the tagged fields: the features that are supported, an epoch, and the finalized
     ones."""
-    name = string(_ELR_FEATURE, True)
+    supported = {
+        _ELR_FEATURE: (0, 1),
+        _TRANSACTION_FEATURE: (0, TRANSACTION_VERSION),
+        _GROUP_FEATURE: (0, GROUP_VERSION),
+        _SHARE_FEATURE: (0, SHARE_VERSION),
+    }
+    found = zip(supported, levels, strict=True)
+    finalized = {name: (int(level), int(level)) for name, level in found if level}
     tags = []
     if version >= _FIRST_WITH_FEATURES_FROM_0:
-        tags.append((0, count(1, True) + name + _LEVELS.pack(0, 1) + b"\x00"))
-    # It goes up, as an epoch must, with the one change that there can be.
-    tags.append((1, INT64.pack(int(keeps_elr))))
-    if keeps_elr:
-        tags.append((2, count(1, True) + name + _LEVELS.pack(1, 1) + b"\x00"))
+        tags.append((0, _levels(supported)))
+    # It goes up, as an epoch must, with the changes that there can be.
+    tags.append((1, INT64.pack(len(finalized))))
+    if finalized:
+        tags.append((2, _levels(finalized)))
     encoded = [uvarint(tag) + uvarint(len(value)) + value for tag, value in tags]
     return uvarint(len(tags)) + b"".join(encoded)
+
+
+def _levels(features: dict[str, tuple[int, int]]) -> bytes:
+    entries = (string(name, True) + _LEVELS.pack(*levels) for name, levels in features.items())
+    return count(len(features), True) + b"".join(entry + b"\x00" for entry in entries)
 
 
 def served_versions(*, to_brokers: bool = False) -> dict[int, tuple[int, int]]:

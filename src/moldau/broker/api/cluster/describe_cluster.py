@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from moldau.broker.api.cluster.metadata import CLUSTER_OPERATIONS
 from moldau.broker.api.cluster.parts import ClusterParts, handles
 from moldau.broker.api.registry import Answer
-from moldau.broker.api.rights import on_cluster
+from moldau.broker.api.rights import Right, cluster_operations
 from moldau.broker.net.request import Request
-from moldau.broker.security.authorizer import Operation
+from moldau.broker.security.authorizer import Operation, Resource
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -18,7 +17,7 @@ BROKERS = 1
 CONTROLLERS = 2
 
 
-@handles(Api.DESCRIBE_CLUSTER, (0, 2), on_cluster(Operation.DESCRIBE))
+@handles(Api.DESCRIBE_CLUSTER, (0, 2), Right(Operation.DESCRIBE, Resource.CLUSTER))
 def describe_cluster(parts: ClusterParts, request: Request) -> Answer:
     """Return the brokers under the addresses that this client can reach them by."""
     body = request.body
@@ -48,5 +47,5 @@ def describe_cluster(parts: ClusterParts, request: Request) -> Answer:
         ],
     }
     if body.include_cluster_authorized_operations:
-        answer["cluster_authorized_operations"] = CLUSTER_OPERATIONS
+        answer["cluster_authorized_operations"] = cluster_operations(request)
     return answer

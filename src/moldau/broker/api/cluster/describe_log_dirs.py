@@ -16,7 +16,12 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
 
-@handles(Api.DESCRIBE_LOG_DIRS, (1, 4), on_cluster(Operation.DESCRIBE))
+@handles(
+    Api.DESCRIBE_LOG_DIRS,
+    (1, 4),
+    on_cluster(Operation.DESCRIBE),
+    refused=lambda request, error: {"error_code": error.error, "results": ()},
+)
 def describe_log_dirs(parts: ClusterParts, request: Request) -> Answer:
     """Return the one data folder, with the partitions that were asked for and are here."""
     folder = parts.node.settings.folder.absolute()

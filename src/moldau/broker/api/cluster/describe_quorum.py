@@ -11,7 +11,12 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
 
-@handles(Api.DESCRIBE_QUORUM, (0, 2), on_cluster(Operation.DESCRIBE))
+@handles(
+    Api.DESCRIBE_QUORUM,
+    (0, 2),
+    on_cluster(Operation.DESCRIBE),
+    refused=lambda request, error: {"error_code": error.error, "error_message": error.message},
+)
 def describe_quorum(parts: ClusterParts, request: Request) -> Answer:
     """Refuse as Kafka's clients expect of a cluster over ZooKeeper, and say what to ask instead."""
     where = (

@@ -12,14 +12,15 @@ import inspect
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
-from moldau.broker.api.registry import DECLARED, Answer, Room
-from moldau.broker.api.rights import NotAuthorized, on_cluster
+import msgspec
+
+from moldau.broker.api.registry import DECLARED, Answer, Room, is_imported, take_up
+from moldau.broker.api.rights import Right, refusal
 from moldau.broker.net.context import Context
 from moldau.broker.net.request import Request
 from moldau.broker.node import Node
-from moldau.broker.security.authorizer import Operation
+from moldau.broker.security.authorizer import Operation, Resource
 from moldau.broker.security.principal import Principal
 from moldau.cluster.controller import Controller
 from moldau.cluster.errors import ClusterError
@@ -33,8 +34,7 @@ from moldau.wire.principal import decode_principal
 logger = logging.getLogger("moldau.broker")
 
 
-@dataclass(frozen=True, slots=True)
-class EnvelopeParts:
+class EnvelopeParts(msgspec.Struct, frozen=True):
     """The parts that the handler of envelopes gets; `call` answers the request inside."""
 
     node: Node
@@ -43,7 +43,10 @@ class EnvelopeParts:
 
 
 @Room(EnvelopeParts).handles(
-    Api.ENVELOPE, (0, 0), on_cluster(Operation.CLUSTER_ACTION), inter_broker=True
+    Api.ENVELOPE,
+    (0, 0),
+    Right(Operation.CLUSTER_ACTION, Resource.CLUSTER),
+    inter_broker=True,
 )
 def envelope(parts: EnvelopeParts, request: Request) -> Awaitable[Answer]:
     """Answer the request inside as if its client had asked here."""
@@ -56,7 +59,9 @@ async def _handle(parts: EnvelopeParts, request: Request) -> Answer:
     try:
         if not parts.controller.is_in_office:
             raise ClusterError(Error.NOT_CONTROLLER, "another broker is the controller")
-        inside = _opened(request)
+        if not request.may_on_cluster(Operation.CLUSTER_ACTION):
+            raise refusal(Resource.CLUSTER)
+        inside = await _opened(request)
         return {"error_code": Error.NONE, "response_data": await _answer(parts, inside)}
     except ClusterError as error:
         logger.debug("an envelope from %s: %s", request.context.client, error.message)
@@ -67,7 +72,7 @@ async def _handle(parts: EnvelopeParts, request: Request) -> Answer:
         return {"error_code": Error.UNKNOWN_SERVER_ERROR, "response_data": None}
 
 
-def _opened(request: Request) -> Request:
+async def _opened(request: Request) -> Request:
     """Return the request inside, with the context of its client."""
     body, outer = request.body, request.context
     context = Context(
@@ -83,6 +88,8 @@ def _opened(request: Request) -> Request:
         api, version, correlation_id, end, start = read_request_header(data)
     except MalformedRequest as reason:
         raise ClusterError(Error.UNSUPPORTED_VERSION, str(reason)) from None
+    if api in DECLARED and not is_imported(api):
+        await asyncio.to_thread(take_up, api)
     declared = DECLARED.get(api)
     if declared is None or not declared.forwardable:
         raise ClusterError(Error.INVALID_REQUEST, f"API {api} cannot be forwarded")
@@ -114,10 +121,7 @@ async def _answer(parts: EnvelopeParts, request: Request) -> bytes:
         request.body = decode_request(api, version, memoryview(request.raw))
     except MalformedRequest as reason:
         raise ClusterError(Error.UNSUPPORTED_VERSION, str(reason)) from None
-    try:
-        answer = parts.call(request)
-    except NotAuthorized as reason:
-        raise ClusterError(Error.CLUSTER_AUTHORIZATION_FAILED, str(reason)) from None
+    answer = parts.call(request)
     if inspect.isawaitable(answer):
         answer = await answer
     if isinstance(answer, dict):
@@ -135,4 +139,5 @@ def _principal(data: bytes | None) -> Principal:
 def _client_host(address: bytes) -> str:
     if len(address) not in (4, 16):
         raise ClusterError(Error.INVALID_REQUEST, f"{len(address)} bytes are not an address")
-    return str(ipaddress.ip_address(address))
+    host = ipaddress.ip_address(address)
+    return str(getattr(host, "ipv4_mapped", None) or host)

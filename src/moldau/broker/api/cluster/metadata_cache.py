@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-# Version, the local address that it came in by, body
-Question = tuple[int, str, int, bytes]
+from moldau.broker.security.principal import Principal
+
+# Version, the local address that it came in by, body, and who asks if that makes a difference.
+Question = tuple[int, str, int, bytes, tuple[Principal, str] | None]
 
 _MOST_CACHED_BYTES = 16 << 20
 _ENTRY_BYTES = 512

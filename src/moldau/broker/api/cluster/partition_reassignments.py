@@ -16,12 +16,42 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
 
-def _refuse(request: Request, error: ClusterError) -> Answer:
+def _refuse(request: Request, error: ClusterError) -> dict[str, Any]:
     return {"error_code": error.error, "error_message": error.message}
 
 
+def _refuse_moves(request: Request, error: ClusterError) -> Answer:
+    return {
+        **_refuse(request, error),
+        "responses": [
+            {
+                "name": topic.name,
+                "partitions": [_result(each.partition_index, error) for each in topic.partitions],
+            }
+            for topic in request.body.topics
+        ],
+    }
+
+
+def _refuse_list(request: Request, error: ClusterError) -> Answer:
+    return {
+        **_refuse(request, error),
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [{"partition_index": index} for index in topic.partition_indexes],
+            }
+            for topic in request.body.topics or ()
+        ],
+    }
+
+
 @handles(
-    Api.ALTER_PARTITION_REASSIGNMENTS, (0, 1), on_cluster(Operation.ALTER), at_controller=_refuse
+    Api.ALTER_PARTITION_REASSIGNMENTS,
+    (0, 1),
+    on_cluster(Operation.ALTER),
+    refused=_refuse_moves,
+    at_controller=_refuse,
 )
 async def alter_partition_reassignments(parts: ClusterParts, request: Request) -> Answer:
     """Start or cancel the move of each partition; answers before the move is done."""
@@ -63,7 +93,11 @@ def _result(index: int, error: ClusterError | None) -> dict[str, Any]:
 
 
 @handles(
-    Api.LIST_PARTITION_REASSIGNMENTS, (0, 0), on_cluster(Operation.DESCRIBE), at_controller=_refuse
+    Api.LIST_PARTITION_REASSIGNMENTS,
+    (0, 0),
+    on_cluster(Operation.DESCRIBE),
+    refused=_refuse_list,
+    at_controller=_refuse,
 )
 def list_partition_reassignments(parts: ClusterParts, request: Request) -> Answer:
     """Return the partitions that are moving; topics that are not, or are not known, are left

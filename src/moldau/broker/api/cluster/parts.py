@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from moldau.broker.api.cluster.metadata_cache import MetadataCache
 from moldau.broker.api.registry import Room
@@ -10,11 +10,11 @@ from moldau.broker.membership.known_brokers import KnownBrokers
 from moldau.broker.node import Node
 from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.partitions.replicas import Replicas
+from moldau.broker.security.quotas import Quotas
 from moldau.cluster.controller import Controller
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterParts:
+class ClusterParts(msgspec.Struct, frozen=True):
     """The parts that handlers of APIs about the cluster get."""
 
     node: Node
@@ -23,6 +23,7 @@ class ClusterParts:
     controller: Controller
     brokers: KnownBrokers
     metadata_cache: MetadataCache
+    quotas: Quotas
 
 
 _room = Room(ClusterParts)

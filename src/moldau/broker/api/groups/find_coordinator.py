@@ -1,48 +1,62 @@
-"""FindCoordinator: which broker coordinates a group."""
+"""FindCoordinator: which broker coordinates a group, a transactional id, or a shared partition."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
-from functools import partial
+from collections.abc import Awaitable
 from typing import Any
 
 from moldau.broker.api.groups.parts import GroupParts, handles
 from moldau.broker.api.registry import Answer
-from moldau.broker.api.rights import on_groups, on_transactional_ids
+from moldau.broker.api.rights import Right, on_groups, on_transactional_ids
+from moldau.broker.api.rights import refusal as lacking_right
 from moldau.broker.coordination.shards import Shards
+from moldau.broker.coordination.share.state import parse_key
 from moldau.broker.net.request import Request
-from moldau.broker.security.authorizer import Operation
+from moldau.broker.security.authorizer import Operation, Resource
+from moldau.cluster.decisions.features import share_version, transaction_version
 from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
 GROUP = 0
 TRANSACTION = 1
+SHARE = 2
 
 _SEVERAL_KEYS = 4
+_SHARE_KEYS = 6
 _NOWHERE = {"node_id": -1, "host": "", "port": -1}
-
-
-def _keys(key_type: int, request: Request) -> Iterable[str]:
-    if _key_type(request) != key_type:
-        return ()
-    if request.version < _SEVERAL_KEYS:
-        return (request.body.key,)
-    return request.body.coordinator_keys  # type: ignore[no-any-return]
+# What the keys of each type are to the authorizer.
+_RESOURCES = {GROUP: Resource.GROUP, TRANSACTION: Resource.TRANSACTIONAL_ID}
 
 
 @handles(
     Api.FIND_COORDINATOR,
     (0, 6),
-    on_groups(Operation.DESCRIBE, partial(_keys, GROUP)),
-    on_transactional_ids(Operation.DESCRIBE, partial(_keys, TRANSACTION)),
+    on_groups(Operation.DESCRIBE),
+    on_transactional_ids(Operation.DESCRIBE),
+    Right(Operation.CLUSTER_ACTION, Resource.CLUSTER),
 )
 def find_coordinator(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
     """Find the coordinator of a key, or since v4 of several; the first ever creates its topic."""
+    parts.brokers.check_current()
     shards = _shards(parts, _key_type(request))
-    if shards is not None and not shards.has_topic:
+    if shards is not None and not shards.has_topic and _may_find_any(request):
         return _create_and_answer(parts, request, shards)
     return _answer(parts, request, None)
+
+
+def _may_find_any(request: Request) -> bool:
+    """Return whether there is a reason to create the topic of the coordinators."""
+    several = request.version >= _SEVERAL_KEYS
+    keys = request.body.coordinator_keys if several else (request.body.key,)
+    return any(_may_find(request, key, quietly=True) for key in keys)
+
+
+def _may_find(request: Request, key: str, *, quietly: bool = False) -> bool:
+    if _key_type(request) == SHARE:
+        return request.may_on_cluster(Operation.CLUSTER_ACTION, quietly=quietly)
+    resource = _RESOURCES.get(_key_type(request))
+    return resource is None or request.may(Operation.DESCRIBE, resource, key, quietly=quietly)
 
 
 async def _create_and_answer(parts: GroupParts, request: Request, shards: Shards[Any]) -> Answer:
@@ -51,7 +65,13 @@ async def _create_and_answer(parts: GroupParts, request: Request, shards: Shards
 
 def _shards(parts: GroupParts, key_type: int) -> Shards[Any] | None:
     """Return the topic that says who coordinates keys of this type; None where there are none."""
-    return parts.groups.shards if key_type == GROUP else None
+    if key_type == GROUP:
+        return parts.groups.shards
+    if key_type == TRANSACTION and transaction_version(parts.node.state):
+        return parts.transactions.shards
+    if key_type == SHARE and share_version(parts.node.state):
+        return parts.shares.states.shards
+    return None
 
 
 def _key_type(request: Request) -> int:
@@ -73,13 +93,18 @@ def _coordinator(
     parts: GroupParts, request: Request, key: str, refusal: ClusterError | None
 ) -> dict[str, Any]:
     key_type = _key_type(request)
+    if not _may_find(request, key):
+        denied = lacking_right(_RESOURCES.get(key_type, Resource.CLUSTER))
+        return _refused(denied.error, denied.message if request.version < _SEVERAL_KEYS else "")
     shards = _shards(parts, key_type)
-    if key_type == TRANSACTION:
+    if shards is None and key_type == TRANSACTION:
         return _refused(
-            Error.COORDINATOR_NOT_AVAILABLE, "This broker does not support transactions."
+            Error.COORDINATOR_NOT_AVAILABLE, "Some brokers do not support transactions yet."
         )
     if shards is None:
         return _refused(Error.INVALID_REQUEST, f"There are no keys of type {key_type}.")
+    if key_type == SHARE and (request.version < _SHARE_KEYS or parse_key(key) is None):
+        return _refused(Error.INVALID_REQUEST, "The key is not GROUP:TOPIC_ID:PARTITION.")
     if refusal is not None:
         return _refused(Error.COORDINATOR_NOT_AVAILABLE, refusal.message)
     leader = shards.leader_of(key)

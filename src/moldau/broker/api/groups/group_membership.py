@@ -12,6 +12,7 @@ from moldau.broker.api.rights import on_groups, the_group
 from moldau.broker.coordination.groups.classic.messages import Departure, Join, Joined, Sync, Synced
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
+from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import milliseconds
@@ -36,7 +37,11 @@ async def _later(answer: asyncio.Future[T], tell: Callable[[T], Answer]) -> Answ
     return tell(await answer)
 
 
-@handles(Api.JOIN_GROUP, (0, 9), on_groups(Operation.READ, the_group))
+def _refuse_join(request: Request, error: ClusterError) -> Answer:
+    return _joined(Joined(error.error, ""), request.version)
+
+
+@handles(Api.JOIN_GROUP, (0, 9), on_groups(Operation.READ, the_group), refused=_refuse_join)
 def join_group(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the group's members have all joined, or had the time to."""
     body, version = request.body, request.version
@@ -84,7 +89,12 @@ def _joined(joined: Joined, version: int) -> Answer:
     }
 
 
-@handles(Api.SYNC_GROUP, (0, 5), on_groups(Operation.READ, the_group))
+@handles(
+    Api.SYNC_GROUP,
+    (0, 5),
+    on_groups(Operation.READ, the_group),
+    refused=lambda request, error: _synced(Synced(error.error)),
+)
 def sync_group(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the leader's assignment is stored."""
     body = request.body
@@ -112,7 +122,11 @@ def _synced(synced: Synced) -> Answer:
     }
 
 
-@handles(Api.HEARTBEAT, (0, 4), on_groups(Operation.READ, the_group))
+def _refuse(request: Request, error: ClusterError) -> Answer:
+    return {"error_code": error.error}
+
+
+@handles(Api.HEARTBEAT, (0, 4), on_groups(Operation.READ, the_group), refused=_refuse)
 def heartbeat(parts: GroupParts, request: Request) -> Answer:
     """Note that a member lives."""
     body = request.body
@@ -121,7 +135,7 @@ def heartbeat(parts: GroupParts, request: Request) -> Answer:
     return {"error_code": error}
 
 
-@handles(Api.LEAVE_GROUP, (0, 5), on_groups(Operation.READ, the_group))
+@handles(Api.LEAVE_GROUP, (0, 5), on_groups(Operation.READ, the_group), refused=_refuse)
 def leave_group(parts: GroupParts, request: Request) -> Answer:
     """Let a member leave, or since v3 any number of them."""
     body = request.body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from moldau.broker.api.groups.parts import GroupParts, handles
@@ -9,32 +10,32 @@ from moldau.broker.api.registry import Answer
 from moldau.broker.api.rights import Right, on_groups
 from moldau.broker.coordination.groups.classic.generations import State
 from moldau.broker.coordination.groups.classic.group import ClassicGroup
+from moldau.broker.coordination.groups.share.group import ShareGroup
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation, Resource
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
-# The permitted operations on a group, as Kafka's bit field: read, delete, describe, and describe
-# and alter its settings.
-GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
-
 # The version since which a group that is not there is an error (KIP-1043).
 _UNKNOWN_GROUP = 6
 
 
-@handles(
-    Api.DESCRIBE_GROUPS, (0, 6), on_groups(Operation.DESCRIBE, lambda request: request.body.groups)
-)
+@handles(Api.DESCRIBE_GROUPS, (0, 6), on_groups(Operation.DESCRIBE))
 def describe_groups(parts: GroupParts, request: Request) -> Answer:
     """Return each group with its members; one that is not there is dead."""
     operations = getattr(request.body, "include_authorized_operations", False)
-    groups = []
+    groups: list[dict[str, Any]] = []
+    denied: list[dict[str, Any]] = []
     for group_id in request.body.groups:
+        if not request.may(Operation.DESCRIBE, Resource.GROUP, group_id):
+            nothing: dict[str, Any] = {"group_id": group_id, "group_state": "", "members": ()}
+            denied.append(nothing | {"error_code": Error.GROUP_AUTHORIZATION_FAILED})
+            continue
         answer = _describe(parts, group_id, request.version)
         if operations and not answer.get("error_code"):
-            answer["authorized_operations"] = GROUP_OPERATIONS
+            answer["authorized_operations"] = request.operations(Resource.GROUP, group_id)
         groups.append(answer)
-    return {"groups": groups}
+    return {"groups": denied + groups}
 
 
 def _describe(parts: GroupParts, group_id: str, version: int) -> dict[str, Any]:
@@ -47,7 +48,8 @@ def _describe(parts: GroupParts, group_id: str, version: int) -> dict[str, Any]:
         return answer | {"error_code": error}
     answer["group_state"] = State.DEAD.value
     if version >= _UNKNOWN_GROUP:
-        answer |= {"error_code": error, "error_message": f"Group {group_id} not found."}
+        what = "not found" if isinstance(held, Error) else "is not a classic group"
+        answer |= {"error_code": error, "error_message": f"Group {group_id} {what}."}
     return answer
 
 
@@ -74,14 +76,18 @@ def _described(group: ClassicGroup) -> dict[str, Any]:
 
 
 @handles(
-    Api.LIST_GROUPS, (0, 5), Right(Operation.DESCRIBE, Resource.GROUP, unless=Operation.DESCRIBE)
+    Api.LIST_GROUPS,
+    (0, 5),
+    Right(Operation.DESCRIBE, Resource.CLUSTER),
+    on_groups(Operation.DESCRIBE),
 )
 def list_groups(parts: GroupParts, request: Request) -> Answer:
-    """Return the groups of this broker, in the states (v4) and of the types (v5) that are asked
-    for."""
+    """Return the groups of this broker that who asks may know of, in the states (v4) and of the
+    types (v5) that are asked for."""
     found = parts.groups.list_groups()
     if isinstance(found, Error):
         return {"error_code": found, "groups": ()}
+    may_know_all = request.may_on_cluster(Operation.DESCRIBE, quietly=True)
     states = {state.lower() for state in getattr(request.body, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request.body, "types_filter", ())}
     groups = [
@@ -94,6 +100,10 @@ def list_groups(parts: GroupParts, request: Request) -> Answer:
         for held in found
         if (not states or held.group.state_name.lower() in states)
         and (not types or held.group.kind in types)
+        and (
+            may_know_all
+            or request.may(Operation.DESCRIBE, Resource.GROUP, held.group.id, quietly=True)
+        )
     ]
     return {"groups": groups}
 
@@ -101,15 +111,38 @@ def list_groups(parts: GroupParts, request: Request) -> Answer:
 @handles(
     Api.DELETE_GROUPS,
     (0, 2),
-    on_groups(Operation.DELETE, lambda request: request.body.groups_names),
+    on_groups(Operation.DELETE),
 )
 async def delete_groups(parts: GroupParts, request: Request) -> Answer:
     """Delete groups that have no members."""
     wanted = dict.fromkeys(request.body.groups_names)
-    answers = {group_id: parts.groups.delete_group(group_id) for group_id in wanted}
+    denied = [
+        group_id
+        for group_id in wanted
+        if not request.may(Operation.DELETE, Resource.GROUP, group_id)
+    ]
+    answers = {group_id: _delete(parts, group_id) for group_id in wanted if group_id not in denied}
+    results = [
+        {"group_id": group_id, "error_code": await answer} for group_id, answer in answers.items()
+    ]
+    refused = Error.GROUP_AUTHORIZATION_FAILED
     return {
-        "results": [
-            {"group_id": group_id, "error_code": await answer}
-            for group_id, answer in answers.items()
-        ]
+        "results": results + [{"group_id": group_id, "error_code": refused} for group_id in denied]
     }
+
+
+def _delete(parts: GroupParts, group_id: str) -> Awaitable[Error]:
+    held = parts.groups.find(group_id)
+    if not isinstance(held, Error) and isinstance(held.group, ShareGroup):
+        return _delete_share_group(parts, held.group)
+    return parts.groups.delete_group(group_id)
+
+
+async def _delete_share_group(parts: GroupParts, group: ShareGroup) -> Error:
+    """Delete a group after all that is written of its partitions, so that nothing is left."""
+    error = group.check_delete()
+    known = {} if error else group.state.known
+    for id, topic in known.items():
+        refused = await parts.shares.group_offsets.delete(group.id, id, topic.partitions)
+        error = error or (Error.NONE if refused is None else refused.error)
+    return error or await parts.groups.delete_group(group.id)

@@ -8,11 +8,13 @@ from typing import Any
 from moldau.broker.api.groups.group_membership import when_done
 from moldau.broker.api.groups.parts import GroupParts, handles
 from moldau.broker.api.registry import Answer
-from moldau.broker.api.rights import named_topics, on_groups, on_topics, the_group
+from moldau.broker.api.rights import on_groups, on_topics, the_group
+from moldau.broker.coordination.groups.group import Commit
 from moldau.broker.coordination.groups.offsets import Offsets
 from moldau.broker.coordination.groups.records import CommittedOffset
 from moldau.broker.net.request import Request
-from moldau.broker.security.authorizer import Operation
+from moldau.broker.security.authorizer import Operation, Resource
+from moldau.cluster.errors import ClusterError
 from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -29,33 +31,27 @@ _SEVERAL_GROUPS = 8
 _NOTHING = Offsets()
 
 
-def _committed_topics(request: Request) -> list[TopicKey]:
-    topics = request.body.topics
-    return [topic.name if request.version < _TOPIC_IDS else topic.topic_id for topic in topics]
-
-
-def _fetching_groups(request: Request) -> list[TopicKey]:
-    if request.version < _SEVERAL_GROUPS:
-        return [request.body.group_id]
-    return [group.group_id for group in request.body.groups]
-
-
-def _fetched_topics(request: Request) -> list[TopicKey]:
-    """Return the topics that are asked for. Who asks for all is told of those that it may know
-    of."""
-    groups = [request.body] if request.version < _SEVERAL_GROUPS else request.body.groups
-    return [
-        topic.name if request.version < _TOPIC_IDS else topic.topic_id
-        for group in groups
-        for topic in group.topics or ()
-    ]
+def _refuse_commit(request: Request, error: ClusterError) -> Answer:
+    return {
+        "topics": [
+            {
+                **_named(topic.name if request.version < _TOPIC_IDS else topic.topic_id),
+                "partitions": [
+                    {"partition_index": each.partition_index, "error_code": error.error}
+                    for each in topic.partitions
+                ],
+            }
+            for topic in request.body.topics
+        ]
+    }
 
 
 @handles(
     Api.OFFSET_COMMIT,
     (2, 10),
     on_groups(Operation.READ, the_group),
-    on_topics(Operation.READ, _committed_topics),
+    on_topics(Operation.READ),
+    refused=_refuse_commit,
 )
 def offset_commit(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
     """Answered once the offsets are on every in-sync replica."""
@@ -68,10 +64,13 @@ def offset_commit(parts: GroupParts, request: Request) -> Answer | Awaitable[Ans
     refused: dict[tuple[TopicKey, int], Error] = {}
     for topic in body.topics:
         key, name = _topic(parts, request, topic)
+        may_read = not name or request.may_on_topic(Operation.READ, name)
         for each in topic.partitions:
             index = each.partition_index
             metadata = each.committed_metadata or ""
-            error = _check(parts, key, name, index, metadata)
+            error = Error.TOPIC_AUTHORIZATION_FAILED
+            if may_read:
+                error = _check(parts, key, name, index, metadata)
             if error:
                 refused[key, index] = error
             else:
@@ -101,9 +100,13 @@ def offset_commit(parts: GroupParts, request: Request) -> Answer | Awaitable[Ans
         return tell(Error.NONE)
     answer = parts.groups.commit(
         body.group_id,
-        body.member_id,
-        getattr(body, "group_instance_id", None),
-        body.generation_id_or_member_epoch,
+        Commit(
+            body.member_id,
+            getattr(body, "group_instance_id", None),
+            body.generation_id_or_member_epoch,
+            committed.keys(),
+            request.version,
+        ),
         committed,
     )
     return when_done(answer, tell)
@@ -133,8 +136,8 @@ def _check(parts: GroupParts, key: TopicKey, name: str, index: int, metadata: st
 @handles(
     Api.OFFSET_FETCH,
     (1, 10),
-    on_groups(Operation.DESCRIBE, _fetching_groups),
-    on_topics(Operation.DESCRIBE, _fetched_topics),
+    on_groups(Operation.DESCRIBE),
+    on_topics(Operation.DESCRIBE),
 )
 def offset_fetch(parts: GroupParts, request: Request) -> Answer:
     """Return what groups have committed; -1 where they have not."""
@@ -143,7 +146,8 @@ def offset_fetch(parts: GroupParts, request: Request) -> Answer:
     if version >= _SEVERAL_GROUPS:
         groups = []
         for wanted in body.groups:
-            error, topics = _fetch(parts, request, wanted.group_id, wanted.topics, stable)
+            member = (getattr(wanted, "member_id", None), getattr(wanted, "member_epoch", -1))
+            error, topics = _fetch(parts, request, wanted.group_id, wanted.topics, stable, member)
             groups.append({"group_id": wanted.group_id, "error_code": error, "topics": topics})
         return {"groups": groups}
     error, topics = _fetch(parts, request, body.group_id, body.topics, stable)
@@ -162,8 +166,15 @@ def offset_fetch(parts: GroupParts, request: Request) -> Answer:
 
 
 def _fetch(
-    parts: GroupParts, request: Request, group_id: str, wanted: Iterable[Any] | None, stable: bool
+    parts: GroupParts,
+    request: Request,
+    group_id: str,
+    wanted: Iterable[Any] | None,
+    stable: bool,
+    member: tuple[str | None, int] = (None, -1),
 ) -> tuple[Error, list[dict[str, Any]]]:
+    if not request.may(Operation.DESCRIBE, Resource.GROUP, group_id):
+        return Error.GROUP_AUTHORIZATION_FAILED, []
     held = parts.groups.find(group_id)
     if held is Error.GROUP_ID_NOT_FOUND:
         offsets = _NOTHING
@@ -171,22 +182,31 @@ def _fetch(
         return held, []
     else:
         offsets = held.offsets
+        error = held.group.check_fetch(*member)
+        if error:
+            return error, []
     if wanted is None:
         return Error.NONE, _fetch_all(parts, request, offsets, stable)
-    topics = []
+    topics: list[dict[str, Any]] = []
+    refused: list[dict[str, Any]] = []
     for topic in wanted:
         key, name = _topic(parts, request, topic)
+        error = Error.NONE
         if not name and not isinstance(key, str):
+            error = Error.UNKNOWN_TOPIC_ID
+        elif not request.may_on_topic(Operation.DESCRIBE, name):
+            error = Error.TOPIC_AUTHORIZATION_FAILED
+        if error:
             partitions = [
-                {**_fetched(index, None), "error_code": Error.UNKNOWN_TOPIC_ID}
-                for index in topic.partition_indexes
+                {**_fetched(index, None), "error_code": error} for index in topic.partition_indexes
             ]
         else:
             partitions = [
                 _fetch_one(offsets, name, index, stable) for index in topic.partition_indexes
             ]
-        topics.append({**_named(key), "partitions": partitions})
-    return Error.NONE, topics
+        is_denied = error is Error.TOPIC_AUTHORIZATION_FAILED
+        (refused if is_denied else topics).append({**_named(key), "partitions": partitions})
+    return Error.NONE, topics + refused
 
 
 def _fetch_all(
@@ -194,6 +214,8 @@ def _fetch_all(
 ) -> list[dict[str, Any]]:
     topics = []
     for name, committed in offsets.by_topic.items():
+        if not request.may(Operation.DESCRIBE, Resource.TOPIC, name, quietly=True):
+            continue
         key: TopicKey = name
         if request.version >= _TOPIC_IDS:
             known = parts.node.state.topics.get(name)
@@ -226,11 +248,15 @@ def _fetched(index: int, committed: CommittedOffset | None) -> dict[str, Any]:
     Api.OFFSET_DELETE,
     (0, 0),
     on_groups(Operation.DELETE, the_group),
-    on_topics(Operation.READ, named_topics),
+    on_topics(Operation.READ),
+    refused=lambda request, error: {"error_code": error.error},
 )
 def offset_delete(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
     """Forget offsets of topics that no member of the group is subscribed to (KIP-496)."""
     body = request.body
+    denied = {
+        topic.name for topic in body.topics if not request.may_on_topic(Operation.READ, topic.name)
+    }
     if not body.group_id:
         return {"error_code": Error.INVALID_GROUP_ID}
     held = parts.groups.find(body.group_id)
@@ -241,9 +267,12 @@ def offset_delete(parts: GroupParts, request: Request) -> Answer | Awaitable[Ans
     if error:
         return {"error_code": error}
     partitions: list[TopicPartition] = []
-    topics = []
+    topics: list[dict[str, Any]] = []
     for topic in body.topics:
         if not topic.partitions:
+            continue
+        if topic.name in denied:
+            topics.append(_refused(topic))
             continue
         errors = {}
         for each in topic.partitions:
@@ -269,3 +298,14 @@ def offset_delete(parts: GroupParts, request: Request) -> Answer | Awaitable[Ans
         return {"error_code": error} if error else {"topics": topics}
 
     return when_done(parts.groups.delete_offsets(held, partitions), tell)
+
+
+def _refused(topic: Any) -> dict[str, Any]:
+    denied = Error.TOPIC_AUTHORIZATION_FAILED
+    return {
+        "name": topic.name,
+        "partitions": [
+            {"partition_index": each.partition_index, "error_code": denied}
+            for each in topic.partitions
+        ],
+    }

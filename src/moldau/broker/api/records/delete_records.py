@@ -7,7 +7,7 @@ from typing import Any
 
 from moldau.broker.api.records.parts import RecordParts, handles
 from moldau.broker.api.registry import Answer
-from moldau.broker.api.rights import named_topics, on_topics
+from moldau.broker.api.rights import on_topics
 from moldau.broker.errors import code_and_message
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.partition import Partition
@@ -22,14 +22,15 @@ from moldau.wire.errors import Error
 HIGH_WATERMARK = -1
 
 
-@handles(Api.DELETE_RECORDS, (0, 2), on_topics(Operation.DELETE, named_topics))
+@handles(Api.DELETE_RECORDS, (0, 2), on_topics(Operation.DELETE))
 async def delete_records(parts: RecordParts, request: Request) -> Answer:
     """Per partition, the offset before which no live replica holds anything any more."""
     deadline = parts.node.loop.time() + max(request.body.timeout.total_seconds(), 0.0)
     topics = [
-        (topic.name, [_delete(parts, topic.name, each) for each in topic.partitions])
+        (topic.name, [_delete(parts, topic.name, each, may_delete) for each in topic.partitions])
         for topic in request.body.topics
         if topic.partitions
+        for may_delete in (request.may_on_topic(Operation.DELETE, topic.name),)
     ]
     return {
         "topics": [
@@ -39,13 +40,17 @@ async def delete_records(parts: RecordParts, request: Request) -> Answer:
     }
 
 
-def _delete(parts: RecordParts, topic: str, wanted: Any) -> dict[str, Any] | tuple[Partition, int]:
+def _delete(
+    parts: RecordParts, topic: str, wanted: Any, may_delete: bool
+) -> dict[str, Any] | tuple[Partition, int]:
     """Delete here; return what to wait for elsewhere, or the refusal."""
     index = wanted.partition_index
 
     def refuse(error: Error) -> dict[str, Any]:
         return {"partition_index": index, "low_watermark": -1, "error_code": error}
 
+    if not may_delete:
+        return refuse(Error.TOPIC_AUTHORIZATION_FAILED)
     if parts.node.state.partition(topic, index) is None:
         return refuse(Error.UNKNOWN_TOPIC_OR_PARTITION)
     if topic in INTERNAL_TOPICS:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from moldau.broker.api.records.fetch_sessions import FetchSession
 from moldau.broker.api.records.parts import RecordParts, reads
-from moldau.broker.api.rights import as_follower, on_cluster, on_topics
+from moldau.broker.api.rights import Right, on_topics
 from moldau.broker.errors import code_and_message
+from moldau.broker.metrics import Metrics
 from moldau.broker.net.connection import Connection
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import LongPoll, Response
@@ -24,7 +25,7 @@ from moldau.broker.partitions.refusals import not_here
 from moldau.broker.replication.divergence import diverging, fenced
 from moldau.broker.replication.leader.follower_fetch import FollowerFetchResponse
 from moldau.broker.replication.leader.replica_selector import is_rack_aware, select_replica
-from moldau.broker.security.authorizer import Operation
+from moldau.broker.security.authorizer import Operation, Resource
 from moldau.cluster.state.topics import NO_LEADER
 from moldau.log.errors import LogError
 from moldau.wire.apis import Api
@@ -32,12 +33,13 @@ from moldau.wire.errors import Error
 from moldau.wire.fetch.codec import FetchCodec, fetch_codec
 from moldau.wire.fetch.request import FetchPartition, FetchRequest
 from moldau.wire.fetch.response import FetchedPartition
-from moldau.wire.fetch.session import SessionError
+from moldau.wire.fetch.session import FIRST_EPOCH, SessionError
 from moldau.wire.primitives import TopicKey
 
 logger = logging.getLogger("moldau.broker")
 
 READ_COMMITTED = 1
+_READ = Operation.READ
 # The memory of one partition of a session in an answer that waits to be sent.
 _HELD_PER_PARTITION = 256
 
@@ -135,17 +137,25 @@ class FetchResponse(LongPoll):
         )
         listener = self.connection.context.listener if is_near else ""
         total = 0
-        urgent = False
+        urgent = may_read_any = False
         topics: Fetched = []
         by_id = parts.node.state.topics_by_id
+        question = self.request
+        authorizer = question.authorizer
         for key, partitions in self._wanted:
             if isinstance(key, str):
                 topic = key
             else:
                 known = by_id.get(key)
                 topic = "" if known is None else known.name
+            # Asked each time: rights may go while a fetch waits, and a session outlives them.
+            may_read = authorizer is None or not topic or question.may_on_topic(_READ, topic)
             answers = []
             for wanted in partitions:
+                if not may_read:
+                    answers.append(_denied(wanted.partition))
+                    continue
+                may_read_any = True
                 partition = parts.partitions.get((topic, wanted.partition))
                 if partition is None or not (partition.is_leader or is_near):
                     answer = _refuse(parts, key, wanted, partition)
@@ -161,7 +171,23 @@ class FetchResponse(LongPoll):
             if answers:
                 topics.append((key, answers))
         self._topics = topics
-        return urgent or total >= least or not topics
+        return urgent or total >= least or not may_read_any
+
+    @property
+    def volume(self) -> int:
+        return sum(
+            each.records.size
+            for _, found in self._topics
+            for each in found
+            if each.records is not None
+        )
+
+    def withhold(self) -> None:
+        # KIP-219: an empty answer that says how long to wait; the session stays as it is.
+        self._topics = []
+        if self.wanted.session_epoch == FIRST_EPOCH:
+            # A client expects all partitions in the first answer of a session, or none at all.
+            self._session = None
 
     def encode(self, throttle_ms: int) -> list[Any]:
         endpoints = None
@@ -181,44 +207,54 @@ class FetchResponse(LongPoll):
     def errors(self) -> Iterator[int]:
         return (each.error for _, found in self._topics for each in found if each.error)
 
+    def tally(self, metrics: Metrics) -> None:
+        for key, found in self._topics:
+            topic = metrics.topic(key)
+            metrics.fetches[topic] += len(found)
+            for each in found:
+                if each.records is not None:
+                    metrics.bytes_out[topic] += each.records.size
+                elif each.error:
+                    metrics.failed(Api.FETCH, key, each.error)
+
 
 class RefusedFetch(Response):
-    """The answer to a request that does not fit its session."""
+    """The answer to a request that does not fit its session, or of somebody who may read
+    nothing."""
 
-    __slots__ = ("_codec", "_error", "connection")
+    __slots__ = ("_codec", "_error", "_topics", "connection")
 
     def __init__(
-        self, connection: Connection, request: Request, codec: FetchCodec, error: Error
+        self,
+        connection: Connection,
+        request: Request,
+        codec: FetchCodec,
+        error: Error,
+        topics: Fetched,
     ) -> None:
         super().__init__(request)
         self.connection = connection
         self._codec = codec
         self._error = error
+        self._topics = topics
 
     def encode(self, throttle_ms: int) -> list[Any]:
         return self._codec.encode_response(
-            self.request.correlation_id, self._error, 0, [], None, throttle_ms
+            self.request.correlation_id, self._error, 0, self._topics, None, throttle_ms
         )
 
     def errors(self) -> Iterator[int]:
-        yield self._error
-
-
-def _decode(version: int, frame: memoryview, start: int) -> FetchRequest:
-    return fetch_codec(version).decode_request(frame, start)
-
-
-def _topics(request: Request) -> Iterable[TopicKey]:
-    """Return the topics that a consumer names; those of its session were asked about before."""
-    return () if as_follower(request) else [key for key, _ in request.body.topics]
+        if self._error:
+            yield self._error
+        for _, found in self._topics:
+            yield from (each.error for each in found)
 
 
 @reads(
     Api.FETCH,
     (4, 18),
-    on_cluster(Operation.CLUSTER_ACTION, as_follower),
-    on_topics(Operation.READ, _topics),
-    decode=_decode,
+    Right(Operation.CLUSTER_ACTION, Resource.CLUSTER),
+    on_topics(Operation.READ),
 )
 def fetch(parts: RecordParts, connection: Connection, request: Request, frame: memoryview) -> None:
     """Read the request and take its place among the connection's answers."""
@@ -228,9 +264,12 @@ def fetch(parts: RecordParts, connection: Connection, request: Request, frame: m
         _serve_follower(parts, connection, request, codec, wanted)
         return
     try:
-        session = parts.sessions.open(wanted, codec.by_id) if codec.has_sessions else None
+        session = None
+        if codec.has_sessions:
+            principal = request.context.principal
+            session = parts.sessions.open(wanted, codec.by_id, principal)
     except SessionError as error:
-        _refuse_session(connection, request, codec, error)
+        _refuse_fetch(connection, request, codec, error.code)
         return
     response = FetchResponse(parts, connection, request, codec, wanted, session)
     connection.reserve(response, request.size + _HELD_PER_PARTITION * len(session or ()))
@@ -247,20 +286,37 @@ def _serve_follower(
     codec: FetchCodec,
     wanted: FetchRequest,
 ) -> None:
+    if not request.may_on_cluster(Operation.CLUSTER_ACTION):
+        topics: Fetched = [
+            (key, [_denied(each.partition) for each in partitions])
+            for key, partitions in wanted.topics
+        ]
+        _refuse_fetch(connection, request, codec, Error.NONE, topics)
+        return
     try:
         session = parts.follower_sessions.open(wanted, codec.by_id)
     except SessionError as error:
-        _refuse_session(connection, request, codec, error)
+        _refuse_fetch(connection, request, codec, error.code)
         return
     response = FollowerFetchResponse(parts.node.loop, connection, request, codec, wanted, session)
     connection.reserve(response)
     session.take(wanted, response)
 
 
-def _refuse_session(
-    connection: Connection, request: Request, codec: FetchCodec, error: SessionError
+def _denied(index: int) -> FetchedPartition:
+    answer = FetchedPartition(index, Error.TOPIC_AUTHORIZATION_FAILED)
+    answer.aborted = []
+    return answer
+
+
+def _refuse_fetch(
+    connection: Connection,
+    request: Request,
+    codec: FetchCodec,
+    error: Error,
+    topics: Fetched | None = None,
 ) -> None:
-    refusal = RefusedFetch(connection, request, codec, error.code)
+    refusal = RefusedFetch(connection, request, codec, error, topics or [])
     refusal.parts = connection.exit.leave(refusal)
     connection.reserve(refusal)
 
@@ -278,23 +334,21 @@ def _read_partition(
         if parted is not None:
             return parted
     committed = request.isolation_level == READ_COMMITTED
-    up_to = log.last_stable if committed else log.high_watermark
-    answer = FetchedPartition(
-        wanted.partition, 0, log.high_watermark, log.last_stable, log.log_start
-    )
+    last_stable = log.last_stable
+    up_to = last_stable if committed else log.high_watermark
+    answer = FetchedPartition(wanted.partition, 0, log.high_watermark, last_stable, log.log_start)
     if committed:
         answer.aborted = []
     try:
         limit = max(min(wanted.max_bytes, room), 0)
         if limit > 0 or first:
             answer.records = log.read(wanted.fetch_offset, limit, up_to, first)
+            if committed and log.has_aborted and answer.records is not None:
+                answer.aborted = log.aborted_transactions(wanted.fetch_offset, log.reader.following)
     except LogError as error:
         answer.error, _ = code_and_message(error)
         answer.high_watermark = answer.last_stable = answer.log_start = -1
-        answer.aborted = None
-        return answer
-    if committed and answer.records is not None:
-        answer.aborted = log.aborted_transactions(wanted.fetch_offset, up_to)
+        answer.records = answer.aborted = None
     return answer
 
 

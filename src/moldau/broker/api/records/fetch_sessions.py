@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 
+from moldau.broker.security.principal import ANONYMOUS, Principal
 from moldau.wire.errors import Error
 from moldau.wire.fetch.request import FetchPartition, FetchRequest
 from moldau.wire.fetch.response import FetchedPartition
@@ -49,8 +50,9 @@ class _Told:
 class FetchSession:
     """The partitions of one client, in the order in which they are served."""
 
-    def __init__(self, session_id: int, by_id: bool) -> None:
+    def __init__(self, session_id: int, by_id: bool, principal: Principal) -> None:
         self.id = session_id
+        self.principal = principal
         self.by_id = by_id
         self.epoch = FIRST_EPOCH
         self._partitions: OrderedDict[tuple[TopicKey, int], _Told] = OrderedDict()
@@ -102,7 +104,10 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions, at most `slots`; the least recently used one makes room."""
+    """All sessions, at most `slots`; the least recently used one makes room.
+
+    To anybody but the principal that began it a session is not there.
+    """
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -112,15 +117,19 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, by_id: bool) -> FetchSession | None:
+    def open(
+        self, request: FetchRequest, by_id: bool, principal: Principal = ANONYMOUS
+    ) -> FetchSession | None:
         """Return the session of a request, begun or gone on with; None where it wants none."""
         if request.session_epoch in (NO_EPOCH, FIRST_EPOCH):
-            self._end(request.session_id)
+            ended = self._sessions.get(request.session_id)
+            if ended is not None and ended.principal == principal:
+                self._end(request.session_id)
             if request.session_epoch == NO_EPOCH or not self._slots:
                 return None
-            return self._begin(request, by_id)
+            return self._begin(request, by_id, principal)
         session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or session.principal != principal:
             raise SessionError(Error.FETCH_SESSION_ID_NOT_FOUND)
         expected = next_epoch(session.epoch)
         if request.session_epoch != expected:
@@ -133,10 +142,12 @@ class FetchSessions:
             raise SessionError(Error.FETCH_SESSION_ID_NOT_FOUND)
         return session
 
-    def _begin(self, request: FetchRequest, by_id: bool) -> FetchSession | None:
+    def _begin(
+        self, request: FetchRequest, by_id: bool, principal: Principal
+    ) -> FetchSession | None:
         while len(self._sessions) >= self._slots:
             self._end(next(iter(self._sessions)))
-        session = FetchSession(self._new_id(), by_id)
+        session = FetchSession(self._new_id(), by_id, principal)
         self._sessions[session.id] = session
         return session if self._update(session, request) else None
 

@@ -9,7 +9,7 @@ from typing import Any
 from moldau.broker.api.records.fetch import READ_COMMITTED
 from moldau.broker.api.records.parts import RecordParts, handles
 from moldau.broker.api.registry import Answer
-from moldau.broker.api.rights import named_topics, on_topics
+from moldau.broker.api.rights import on_topics
 from moldau.broker.errors import code_and_message
 from moldau.broker.net.request import Request
 from moldau.broker.partitions.partition import Partition
@@ -44,7 +44,7 @@ class _NotKnownYet(Exception):
     """The leader's high watermark may be lower than the one that consumers have seen."""
 
 
-@handles(Api.LIST_OFFSETS, (1, 11), on_topics(Operation.DESCRIBE, named_topics))
+@handles(Api.LIST_OFFSETS, (1, 11), on_topics(Operation.DESCRIBE))
 async def list_offsets(parts: RecordParts, request: Request) -> Answer:
     """Return one answer per partition, in the order asked; one that is asked for twice is
     refused."""
@@ -56,7 +56,12 @@ async def list_offsets(parts: RecordParts, request: Request) -> Answer:
         for wanted in topic.partitions
     )
     answers: dict[str, dict[int, dict[str, Any]]] = {}
+    known: list[Any] = []
+    hidden: list[Any] = []
     for topic in request.body.topics:
+        may_know = request.may_on_topic(Operation.DESCRIBE, topic.name)
+        (known if may_know else hidden).append(topic)
+    for topic in known:
         for wanted in topic.partitions:
             index = wanted.partition_index
             if counts[topic.name, index] > 1:
@@ -66,12 +71,18 @@ async def list_offsets(parts: RecordParts, request: Request) -> Answer:
                     parts, topic.name, wanted, committed, is_follower, request.version
                 )
             answers.setdefault(topic.name, {})[index] = answer
-    return {
-        "topics": [
-            {"name": name, "partitions": list(partitions.values())}
-            for name, partitions in answers.items()
-        ]
-    }
+    found: list[dict[str, Any]] = [
+        {"name": name, "partitions": list(partitions.values())}
+        for name, partitions in answers.items()
+    ]
+    return {"topics": [*found, *map(_refused, hidden)]}
+
+
+def _refused(topic: Any) -> dict[str, Any]:
+    denied = Error.TOPIC_AUTHORIZATION_FAILED
+    indexes = [wanted.partition_index for wanted in topic.partitions]
+    partitions = [{"partition_index": index, "error_code": denied} for index in indexes]
+    return {"name": topic.name, "partitions": partitions}
 
 
 async def _answer(
@@ -88,6 +99,8 @@ async def _answer(
     fence = partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
     if fence:
         return answer | {"error_code": fence}
+    if partition.log.offline is not None:
+        return answer | {"error_code": Error.KAFKA_STORAGE_ERROR}
     if is_follower and wanted.timestamp == LATEST:
         # A follower is to have what is not committed yet, too.
         end = partition.log.log_end

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from moldau.broker.api.records.fetch_sessions import FetchSessions
 from moldau.broker.api.registry import Room
 from moldau.broker.node import Node
 from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.replication.leader.follower_sessions import FollowerSessions
-from moldau.cluster.producer_ids import ProducerIds
 
 
-@dataclass(frozen=True, slots=True)
-class RecordParts:
+class RecordParts(msgspec.Struct, frozen=True):
     """The parts that handlers of APIs about records get."""
 
     node: Node
     partitions: Partitions
     sessions: FetchSessions
     follower_sessions: FollowerSessions
-    producer_ids: ProducerIds
 
 
 _room = Room(RecordParts)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
-from moldau.broker.dynamic_settings import (
+import msgspec
+from msgspec.structs import replace
+
+from moldau.broker.settings.broker import BrokerSettings
+from moldau.broker.settings.dynamic import (
     BrokerConfigs,
     broker_settings,
     dynamic_settings,
     effective_settings,
+    listener_setting,
 )
-from moldau.broker.settings import BrokerSettings
 from moldau.log.config import LogConfig
 from moldau.settings import Setting, definitions
 
@@ -25,6 +28,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 CONFIG_TYPES = {
@@ -35,24 +39,23 @@ CONFIG_TYPES = {
     "long": 5,
     "double": 6,
     "list": 7,
+    "password": 9,
 }
 
 # Kafka's own default is null: the flush is the operating system's business.
 _WITHOUT_DEFAULT = ("log.flush.interval.ms",)
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(msgspec.Struct, frozen=True):
     """A name under which a setting has a value; the first of an entry's is the one in force."""
 
     name: str
-    value: str
+    value: str | None
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """One setting of a topic or a broker."""
+class ConfigEntry(msgspec.Struct, frozen=True):
+    """One setting of a topic, a broker or a group."""
 
     setting: Setting
     name: str
@@ -90,7 +93,7 @@ def topic_entries(
     for name, setting in definitions(LogConfig).items():
         # A topic's own setting reads as it was written.
         value = configs.get(name, setting.format(getattr(config, setting.attribute)))
-        synonyms = list(_synonyms(setting, settings, dynamic, all_units=all_units))
+        synonyms = list(broker_synonyms(setting, settings, dynamic, all_units=all_units))
         if name in configs:
             synonyms.insert(0, Synonym(name, value, Source.TOPIC))
         entries.append(ConfigEntry(setting, name, value, False, synonyms))
@@ -108,11 +111,14 @@ def broker_entries(settings: BrokerSettings, dynamic: BrokerConfigs) -> list[Con
             # An empty value means not set: Kafka's null.
             value = setting.format(getattr(effective, setting.attribute)) or None
             synonyms = list(_synonyms_of_names([name], settings, dynamic))
+            if setting.secret:
+                value = None
+                synonyms = [replace(each, value=None) for each in synonyms]
             default = setting.format(setting.default)
             if default:
                 synonyms.append(Synonym(name, default, Source.DEFAULT))
         else:
-            synonyms = list(_synonyms(setting, settings, dynamic))
+            synonyms = list(broker_synonyms(setting, settings, dynamic))
             value = setting.format(getattr(effective.topic_defaults, setting.attribute))
             if name != setting.synonyms[0][0]:
                 synonyms = list(_synonyms_of_names([name], settings, dynamic))
@@ -122,7 +128,18 @@ def broker_entries(settings: BrokerSettings, dynamic: BrokerConfigs) -> list[Con
                 # Set in another unit it has a value there, and none here.
                 value = None
         entries.append(ConfigEntry(setting, name, value, read_only, synonyms))
-    return entries
+    return entries + list(_listener_entries(settings, dynamic))
+
+
+def _listener_entries(settings: BrokerSettings, dynamic: BrokerConfigs) -> Iterator[ConfigEntry]:
+    """Return the settings of single listeners that were set while the broker runs."""
+    for name in dynamic.get(settings.node_id, {}):
+        setting = listener_setting(name)
+        if setting is not None:
+            synonyms = list(_synonyms_of_names([name], settings, dynamic))
+            if setting.secret:
+                synonyms = [replace(each, value=None) for each in synonyms]
+            yield ConfigEntry(setting, name, synonyms[0].value, False, synonyms)
 
 
 def default_broker_entries(dynamic: BrokerConfigs) -> list[ConfigEntry]:
@@ -137,10 +154,11 @@ def default_broker_entries(dynamic: BrokerConfigs) -> list[ConfigEntry]:
     ]
 
 
-def _synonyms(
+def broker_synonyms(
     setting: Setting, settings: BrokerSettings, dynamic: BrokerConfigs, *, all_units: bool = False
 ) -> Iterator[Synonym]:
-    """Return a broker's values for a topic's setting, the strongest first, down to the default."""
+    """Return a broker's values for a topic's or group's setting, the strongest first, down to the
+    default."""
     names = [name for name, _ in setting.synonyms]
     found = list(_synonyms_of_names(names, settings, dynamic))
     # Kafka shows nothing of the other units until the first of the names has a value itself.

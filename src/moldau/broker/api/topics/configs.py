@@ -1,7 +1,7 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, of topics and brokers.
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, of topics, brokers and groups.
 
-Groups and client metrics subscriptions can be named as well. Kafka's settings for them belong to
-protocols that are not there (KIP-848, KIP-932, KIP-714), so each has none, and none can be set.
+Client metrics subscriptions can be named as well. Kafka's settings for them belong to a protocol
+that is not there (KIP-714), so each has none, and none can be set.
 """
 
 from __future__ import annotations
@@ -9,24 +9,35 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from enum import IntEnum
-from functools import partial
 from typing import Any
 
+import msgspec
+
 from moldau.broker.api.registry import Answer
-from moldau.broker.api.rights import Right, on_cluster, on_groups, on_topics
+from moldau.broker.api.rights import Right, on_groups, on_topics, refusal
 from moldau.broker.api.topics.config_entries import (
     ConfigEntry,
     broker_entries,
     default_broker_entries,
     topic_entries,
 )
+from moldau.broker.api.topics.group_configs import alter_group_configs, group_entries
+from moldau.broker.api.topics.listener_configs import check_listeners, names_listeners
 from moldau.broker.api.topics.parts import TopicParts, handles
-from moldau.broker.dynamic_settings import broker_settings, dynamic_settings, with_dynamic
+from moldau.broker.api.topics.quarantine_rights import within_rights
 from moldau.broker.net.request import Request
-from moldau.broker.security.authorizer import Operation
-from moldau.broker.settings import BrokerSettings
+from moldau.broker.security.authorizer import Operation, Resource
+from moldau.broker.settings.broker import BrokerSettings
+from moldau.broker.settings.dynamic import (
+    broker_settings,
+    dynamic_settings,
+    listener_setting,
+    with_dynamic,
+)
+from moldau.broker.settings.group_config import GroupConfig
+from moldau.broker.settings.security import PREFIX
 from moldau.broker.slices import Slices
 from moldau.cluster.decisions.configs import Edit, edited
 from moldau.cluster.decisions.configs import Operation as ConfigOperation
@@ -37,7 +48,6 @@ from moldau.settings import InvalidSetting, Setting, definitions, unknown
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import decode_request, decode_response, encode_request
-from moldau.wire.primitives import TopicKey
 
 Configs = dict[str, str]
 Change = Callable[[Configs], Configs]
@@ -56,30 +66,31 @@ class ResourceType(IntEnum):
 # Resources without settings here, with Kafka's error for one that does not exist.
 _WITHOUT_SETTINGS = {
     ResourceType.CLIENT_METRICS: (Error.INVALID_REQUEST, "client metrics subscription"),
-    ResourceType.GROUP: (Error.INVALID_CONFIG, "group"),
 }
 
+# Where rights are on the resource itself; all others are on the cluster.
+_PROTECTED_AS: Mapping[int, Resource] = {
+    ResourceType.TOPIC: Resource.TOPIC,
+    ResourceType.GROUP: Resource.GROUP,
+}
 
+_ALTER = Operation.ALTER_CONFIGS
 # How many are described before the loop serves others again.
 _RESOURCES_AT_A_TIME = 5
 
 
 def _on_resources(operation: Operation) -> tuple[Right, ...]:
     """Rights on the topics and groups that a request names; on the cluster for everything else."""
+    return (on_topics(operation), on_groups(operation), Right(operation, Resource.CLUSTER))
 
-    def names(kind: ResourceType, request: Request) -> list[TopicKey]:
-        resources = request.body.resources
-        return [each.resource_name for each in resources if each.resource_type == kind]
 
-    def has_others(request: Request) -> bool:
-        kinds = {each.resource_type for each in request.body.resources}
-        return bool(kinds - {ResourceType.TOPIC, ResourceType.GROUP})
-
-    return (
-        on_topics(operation, partial(names, ResourceType.TOPIC)),
-        on_groups(operation, partial(names, ResourceType.GROUP)),
-        on_cluster(operation, has_others),
-    )
+def _denied(request: Request, resource: Any, operation: Operation) -> ClusterError | None:
+    """Return the error for a resource that who asks has no right to."""
+    name = resource.resource_name
+    kind = _PROTECTED_AS.get(resource.resource_type, Resource.CLUSTER)
+    if kind is Resource.CLUSTER:
+        return None if request.may_on_cluster(operation) else refusal(kind)
+    return None if request.may(operation, kind, name) else refusal(kind)
 
 
 @handles(Api.DESCRIBE_CONFIGS, (1, 4), *_on_resources(Operation.DESCRIBE_CONFIGS))
@@ -87,17 +98,19 @@ async def describe_configs(parts: TopicParts, request: Request) -> Answer:
     """Return the settings of each resource, all or those named; a few at a time, since each has
     dozens."""
     body = request.body
-    results = []
+    results: list[dict[str, Any]] = []
+    denied: list[dict[str, Any]] = []
     slices = Slices()
     for count, resource in enumerate(body.resources):
         if count % _RESOURCES_AT_A_TIME == _RESOURCES_AT_A_TIME - 1:
             await slices.rest()
-        result: dict[str, Any] = {
-            "resource_type": resource.resource_type,
-            "resource_name": resource.resource_name,
-        }
+        result: dict[str, Any] = _named(resource)
+        refused = _denied(request, resource, Operation.DESCRIBE_CONFIGS)
+        if refused is not None:
+            denied.append(result | _outcome(refused))
+            continue
         try:
-            entries = _entries(parts, resource.resource_type, resource.resource_name)
+            entries = _entries(parts, resource)
         except ClusterError as error:
             result |= _outcome(error)
         else:
@@ -109,10 +122,11 @@ async def describe_configs(parts: TopicParts, request: Request) -> Answer:
                 if not keys or entry.name in keys
             ]
         results.append(result)
-    return {"results": results}
+    return {"results": results + denied}
 
 
-def _entries(parts: TopicParts, kind: int, name: str) -> list[ConfigEntry]:
+def _entries(parts: TopicParts, resource: Any) -> list[ConfigEntry]:
+    kind, name = resource.resource_type, resource.resource_name
     dynamic = parts.node.state.broker_configs
     if kind == ResourceType.TOPIC:
         try:
@@ -130,6 +144,8 @@ def _entries(parts: TopicParts, kind: int, name: str) -> list[ConfigEntry]:
             return default_broker_entries(dynamic)
         _check_broker_id(parts.node.id, name)
         return broker_entries(parts.node.settings, dynamic)
+    if kind == ResourceType.GROUP:
+        return group_entries(parts, name, resource.configuration_keys)
     if kind in _WITHOUT_SETTINGS:
         _check_without_settings(kind, name, {})
         return []
@@ -143,6 +159,7 @@ def _described(entry: ConfigEntry, body: Any) -> dict[str, Any]:
         "read_only": entry.read_only,
         "config_source": entry.source,
         "config_type": entry.config_type,
+        "is_sensitive": entry.setting.secret,
         "synonyms": [
             {"name": synonym.name, "value": synonym.value, "source": synonym.source}
             for synonym in entry.synonyms
@@ -175,20 +192,23 @@ async def _at_controller(
     def alter(request: Request) -> Awaitable[Answer]:
         return _alter(parts, request, change_of)
 
-    if parts.controller.is_in_office:
-        return await alter(request)
+    in_office = parts.controller.is_in_office
     relay = parts.forwarding.relay
     kept, refused = [], []
     for resource in request.body.resources:
         try:
             if resource.resource_type == ResourceType.BROKER and resource.resource_name:
-                _check_broker_id(parts.node.id, resource.resource_name)
+                if not in_office:
+                    _check_broker_id(parts.node.id, resource.resource_name)
+                # Who may not change them learns nothing of the broker's files, either.
+                if names_listeners(resource) and _denied(request, resource, _ALTER) is None:
+                    await check_listeners(parts, resource, change_of(resource))
         except ClusterError as error:
             refused.append(_named(resource) | _outcome(error))
         else:
             kept.append(resource)
     if not refused or parts.forwarding.was_forwarded(request):
-        return await relay(request, alter, _refuse)
+        return await (alter(request) if in_office else relay(request, alter, _refuse))
     if not kept:
         return {"responses": refused}
     api, version = request.api, request.version
@@ -198,14 +218,15 @@ async def _at_controller(
     }
     raw = encode_request(api, version, values)
     body = decode_request(api, version, memoryview(raw))
-    answer = await relay(replace(request, raw=raw, body=body), alter, _refuse)
+    fewer = msgspec.structs.replace(request, raw=raw, body=body)
+    answer = await (alter(fewer) if in_office else relay(fewer, alter, _refuse))
     if not isinstance(answer, dict):
         found = decode_response(api, version, memoryview(answer)).responses
         answer = {"responses": [asdict(each) for each in found]}
     return {"responses": [*refused, *answer["responses"]]}
 
 
-@handles(Api.ALTER_CONFIGS, (0, 2), *_on_resources(Operation.ALTER_CONFIGS), forwardable=True)
+@handles(Api.ALTER_CONFIGS, (0, 2), *_on_resources(_ALTER), forwardable=True)
 async def alter_configs(parts: TopicParts, request: Request) -> Answer:
     """Replace each resource's settings: what is not mentioned goes back to its default."""
 
@@ -217,12 +238,7 @@ async def alter_configs(parts: TopicParts, request: Request) -> Answer:
     return await _at_controller(parts, request, replacement)
 
 
-@handles(
-    Api.INCREMENTAL_ALTER_CONFIGS,
-    (0, 1),
-    *_on_resources(Operation.ALTER_CONFIGS),
-    forwardable=True,
-)
+@handles(Api.INCREMENTAL_ALTER_CONFIGS, (0, 1), *_on_resources(_ALTER), forwardable=True)
 async def incremental_alter_configs(parts: TopicParts, request: Request) -> Answer:
     """Change the settings that are mentioned, and leave each resource's others alone."""
 
@@ -233,6 +249,8 @@ async def incremental_alter_configs(parts: TopicParts, request: Request) -> Answ
             known = broker_settings()
         elif resource.resource_type == ResourceType.TOPIC:
             known = definitions(LogConfig)
+        elif resource.resource_type == ResourceType.GROUP:
+            known = definitions(GroupConfig)
         return lambda current: edited(
             current, edits, known, lambda name: _current_default(parts, known[name])
         )
@@ -256,10 +274,8 @@ def _edits(resource: Any) -> list[Edit]:
                 Error.INVALID_REQUEST, f"Unknown operations type {config.config_operation}"
             ) from None
         edits.append(Edit(config.name, operation, config.value))
-    nulls = [
-        name for name, does, value in edits if value is None and does is not ConfigOperation.DELETE
-    ]
-    _check_values(resource, nulls)
+    keeps = [each for each in edits if each.operation is not ConfigOperation.DELETE]
+    _check_values(resource, [each.name for each in keeps if each.value is None])
     return edits
 
 
@@ -286,6 +302,9 @@ async def _alter(parts: TopicParts, request: Request, change_of: Callable[[Any],
                 raise ClusterError(
                     Error.INVALID_REQUEST, "the same resource is named more than once"
                 )
+            refused = _denied(request, resource, _ALTER)
+            if refused is not None:
+                raise refused
             await _alter_one(parts, request, resource, change_of)
         except ClusterError as error:
             return answer | _outcome(error)
@@ -297,10 +316,10 @@ async def _alter(parts: TopicParts, request: Request, change_of: Callable[[Any],
 async def _alter_one(
     parts: TopicParts, request: Request, resource: Any, change_of: Callable[[Any], Change]
 ) -> None:
-    name = resource.resource_name
-    validate_only = request.body.validate_only
+    name, validate_only = resource.resource_name, request.body.validate_only
     change = change_of(resource)
     if resource.resource_type == ResourceType.TOPIC:
+        change = within_rights(request, parts.node.state, name, change)
         await parts.controller.alter_topic_configs(name, change, validate_only=validate_only)
     elif resource.resource_type == ResourceType.BROKER:
         broker_id = _check_broker_id(_asked(parts, request), name) if name else None
@@ -311,6 +330,8 @@ async def _alter_one(
             return configs
 
         await parts.controller.alter_broker_configs(broker_id, checked, validate_only=validate_only)
+    elif resource.resource_type == ResourceType.GROUP:
+        await alter_group_configs(parts, name, change, validate_only=validate_only)
     elif resource.resource_type in _WITHOUT_SETTINGS:
         _check_without_settings(resource.resource_type, name, change({}))
     else:
@@ -349,17 +370,26 @@ def _check_broker_id(expected: int | None, name: str) -> int:
 
 def _check_broker_configs(parts: TopicParts, broker_id: int | None, configs: Configs) -> None:
     known = broker_settings()
-    for name in configs:
+    of_listeners = {name for name in configs if name.startswith(PREFIX)}
+    for name in configs.keys() - of_listeners:
         if name not in known:
             raise ClusterError(Error.INVALID_CONFIG, str(unknown(name, known)))
-    fixed = sorted(configs.keys() - dynamic_settings())
+    fixed = sorted(
+        name for name in configs.keys() - dynamic_settings() if listener_setting(name) is None
+    )
+    if of_listeners and broker_id is None:
+        raise ClusterError(
+            Error.INVALID_REQUEST,
+            "Cannot update these configs at default cluster level: "
+            f"{', '.join(sorted(of_listeners))}",
+        )
     if fixed:
         raise ClusterError(
             Error.INVALID_REQUEST, f"Cannot update these configs dynamically: {', '.join(fixed)}"
         )
     settings = parts.node.settings
     if broker_id is not None:
-        settings = replace(settings, node_id=broker_id)
+        settings = msgspec.structs.replace(settings, node_id=broker_id)
     try:
         with_dynamic(settings, {**parts.node.state.broker_configs, broker_id: configs})
     except InvalidSetting as error:

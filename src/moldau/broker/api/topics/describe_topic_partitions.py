@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from moldau.broker.api.cluster.metadata import TOPIC_OPERATIONS
 from moldau.broker.api.registry import Answer
-from moldau.broker.api.rights import named_topics, on_topics
+from moldau.broker.api.rights import on_topics
 from moldau.broker.api.topics.parts import TopicParts, handles
 from moldau.broker.net.request import Request
-from moldau.broker.security.authorizer import Operation
+from moldau.broker.security.authorizer import Operation, Resource
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.cluster.state.topics import (
     NO_LEADER,
@@ -27,7 +26,7 @@ MAX_PARTITIONS = 2000
 UNKNOWN = -(1 << 31)
 
 
-@handles(Api.DESCRIBE_TOPIC_PARTITIONS, (0, 0), on_topics(Operation.DESCRIBE, named_topics))
+@handles(Api.DESCRIBE_TOPIC_PARTITIONS, (0, 0), on_topics(Operation.DESCRIBE))
 def describe_topic_partitions(parts: TopicParts, request: Request) -> Answer:
     """Topics in the order of their names, from the cursor to the limit, and the next cursor."""
     body = request.body
@@ -36,20 +35,37 @@ def describe_topic_partitions(parts: TopicParts, request: Request) -> Answer:
     if cursor is not None and (
         cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
     ):
-        refused = (_refused(name, Error.INVALID_REQUEST) for name in sorted(asked))
-        return {"topics": [each | {"topic_authorized_operations": UNKNOWN} for each in refused]}
+        return {"topics": [_refused(name, Error.INVALID_REQUEST) for name in sorted(asked)]}
     first_topic = cursor.topic_name if cursor is not None else ""
     first_partition = cursor.partition_index if cursor is not None else 0
     names = sorted(name for name in asked or parts.node.state.topics if name >= first_topic)
+    hidden = []
+    if request.authorizer is not None:
+        # Who asks for all topics is told of those that it may know of.
+        may_know = {
+            name
+            for name in names
+            if request.may(Operation.DESCRIBE, Resource.TOPIC, name, quietly=not asked)
+        }
+        if asked:
+            denied = Error.TOPIC_AUTHORIZATION_FAILED
+            hidden = [
+                _refused(name, denied) | {"is_internal": False}
+                for name in names
+                if name not in may_know
+            ]
+        names = [name for name in names if name in may_know]
     left = max(1, min(body.response_partition_limit, MAX_PARTITIONS))
     reachable = parts.brokers.reachable(request.context.listener)
     topics: list[dict[str, Any]] = []
     for name in names:
         if left == 0:
-            return _page(topics, name, 0)
+            return _page(topics + hidden, name, 0)
         topic = parts.node.state.topics.get(name)
         if topic is None:
-            topics.append(_refused(name, _why_unknown(name)))
+            operations = request.operations(Resource.TOPIC, name)
+            unknown = _refused(name, _why_unknown(name))
+            topics.append(unknown | {"topic_authorized_operations": operations})
             continue
         first = first_partition if name == first_topic else 0
         last = min(len(topic.partitions), first + left)
@@ -62,13 +78,13 @@ def describe_topic_partitions(parts: TopicParts, request: Request) -> Answer:
                 "topic_id": topic.id,
                 "is_internal": topic.is_internal,
                 "partitions": partitions,
-                "topic_authorized_operations": TOPIC_OPERATIONS,
+                "topic_authorized_operations": request.operations(Resource.TOPIC, name),
             }
         )
         if last < len(topic.partitions):
-            return _page(topics, name, last)
+            return _page(topics + hidden, name, last)
         left -= len(partitions)
-    return {"topics": topics}
+    return {"topics": topics + hidden}
 
 
 def _page(topics: Iterable[dict[str, Any]], name: str, index: int) -> Answer:
@@ -88,7 +104,7 @@ def _refused(name: str, error: Error) -> dict[str, Any]:
         "name": name,
         "error_code": error,
         "is_internal": name in INTERNAL_TOPICS,
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": UNKNOWN,
     }
 
 

@@ -8,6 +8,7 @@ from moldau.broker.api.topics.configs import ResourceType
 from moldau.broker.api.topics.parts import TopicParts, handles
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import Operation
+from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -15,10 +16,16 @@ from moldau.wire.errors import Error
 _FIRST_WITH_TYPES = 1
 
 
-@handles(Api.LIST_CONFIG_RESOURCES, (0, 1), on_cluster(Operation.DESCRIBE_CONFIGS))
+def _refused(request: Request, error: ClusterError) -> Answer:
+    return {"error_code": error.error, "config_resources": ()}
+
+
+@handles(
+    Api.LIST_CONFIG_RESOURCES, (0, 1), on_cluster(Operation.DESCRIBE_CONFIGS), refused=_refused
+)
 def list_config_resources(parts: TopicParts, request: Request) -> Answer:
-    """Return the topics and the brokers; loggers, groups and client metrics have no settings
-    here."""
+    """Return the topics, the brokers and the groups that have settings of their own; loggers and
+    client metrics have none here."""
     wanted = {int(ResourceType.CLIENT_METRICS)}
     if request.version >= _FIRST_WITH_TYPES:
         wanted = set(request.body.resource_types) or {int(kind) for kind in ResourceType}
@@ -27,6 +34,7 @@ def list_config_resources(parts: TopicParts, request: Request) -> Answer:
     names = {
         ResourceType.TOPIC: sorted(parts.node.state.topics),
         ResourceType.BROKER: [str(each) for each in sorted(parts.node.state.brokers)],
+        ResourceType.GROUP: sorted(parts.node.state.access.group_configs),
     }
     return {
         "config_resources": [

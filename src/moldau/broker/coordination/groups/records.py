@@ -4,10 +4,13 @@ A key begins with a version that says what it is a key of; a record without a va
 
     key 0, 1   an offset: group, topic, partition       value 0..4   see `CommittedOffset`
     key 2      a group: its id                          value 0..4   see `GroupMetadata`
+    key 3..8, 16      parts of a consumer group         see `consumer.records`
+    key 9..15         parts of a share group
 
-Keys of other versions belong to kinds of groups that are not served here; they are left alone.
-Values up to version 3 have plain lengths, version 4 has compact ones and tagged fields. Written are
-version 3, and 1 for an offset with an expiry of its own, as Kafka does.
+All keys of groups go on with the group's id. Keys of other versions belong to kinds of groups that
+are not served here; they are left alone. Values of offsets and classic groups up to version 3 have
+plain lengths, version 4 has compact ones and tagged fields. Written are version 3, and 1 for an
+offset with an expiry of its own, as Kafka does.
 """
 
 from __future__ import annotations
@@ -43,6 +46,20 @@ class GroupKey(NamedTuple):
     """The key of a group's metadata."""
 
     group: str
+
+
+class KindKey(NamedTuple):
+    """The key of a part of a group that is kept in several records."""
+
+    group: str
+    kind: str
+
+
+# The kinds of groups that are kept in several records, by the versions of their keys.
+KINDS = {
+    **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), "consumer"),
+    **dict.fromkeys((9, 10, 11, 12, 13, 14, 15), "share"),
+}
 
 
 class CommittedOffset(NamedTuple):
@@ -117,7 +134,7 @@ def group_value(group: GroupMetadata) -> bytes:
 # Reading
 
 
-def read_key(data: bytes) -> OffsetKey | GroupKey | None:
+def read_key(data: bytes) -> OffsetKey | GroupKey | KindKey | None:
     """Return the subject of a record; None for a kind that is not supported."""
     fields = Fields(data)
     version = fields.fixed(INT16)
@@ -125,6 +142,8 @@ def read_key(data: bytes) -> OffsetKey | GroupKey | None:
         return OffsetKey(fields.text(), fields.text(), fields.fixed(INT32))
     if version == _GROUP_KEY:
         return GroupKey(fields.text())
+    if version in KINDS:
+        return KindKey(fields.text(), KINDS[version])
     if version < 0:
         raise InvalidRecord(f"a key of version {version}")
     return None

@@ -41,7 +41,7 @@ class Admission:
         self._followed = followed
         self._throttle = throttle
         self._changed = changed
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def stop(self) -> None:
         """End what is being done for partitions that wait."""
@@ -95,8 +95,8 @@ class Admission:
 
     def _aside(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._node.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _flush(self, followed: Followed) -> None:
         await followed.partition.force()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from uuid import UUID
 
 from moldau.broker.node import Node
@@ -21,6 +22,7 @@ from moldau.broker.replication.follower.admission import Admission
 from moldau.broker.replication.follower.bounds import leader_bounds
 from moldau.broker.replication.follower.fetch_session import FetcherSession
 from moldau.broker.replication.follower.followed import Followed, Next
+from moldau.broker.replication.follower.large_answers import LARGE, take_in_pieces
 from moldau.broker.replication.follower.throttle import Throttle
 from moldau.peer.aio import AsyncConnection
 from moldau.peer.errors import PeerError, Refused
@@ -244,7 +246,11 @@ class Fetcher:
                 followed = self._followed.get(key)
                 if followed is None or key not in self._session or not followed.is_current:
                     continue
-                outcome = followed.take(fetched, question)
+                if fetched.records is not None and len(fetched.records) > LARGE:
+                    is_current = partial(self._follows, followed)
+                    outcome = await take_in_pieces(followed, fetched, question, is_current)
+                else:
+                    outcome = followed.take(fetched, question)
                 if outcome is Next.MOVE:
                     self._session.update(key)
                 elif outcome is not Next.STAY:
@@ -263,6 +269,11 @@ class Fetcher:
             connection.recycle(records)
         if outcomes:
             await self._carry_out(connection, outcomes)
+
+    def _follows(self, followed: Followed) -> bool:
+        """Return whether what the leader says about it counts."""
+        key = followed.key
+        return self._followed.get(key) is followed and key in self._session and followed.is_current
 
     async def _carry_out(
         self, connection: AsyncConnection, outcomes: dict[Next, list[Followed]]

@@ -16,6 +16,8 @@ from enum import Enum
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.replication.divergence import common_end
 from moldau.log.errors import LogError, StorageError
+from moldau.log.prewriting import begin_prewrite
+from moldau.log.segments.prewrite import Prewrite
 from moldau.log.truncation import restart_at, truncate_to
 from moldau.peer.errors import name_of
 from moldau.records.batch import BatchError, read_header
@@ -93,15 +95,26 @@ class Followed:
             partition.index, self.epoch, log.log_end, log.epochs.latest, log.log_start, max_bytes
         )
 
-    def take(self, fetched: FetchedPartition, question: int) -> Next:
-        """Apply the leader's answer to the request with this number."""
+    def take(self, fetched: FetchedPartition, question: int, *, is_part: bool = False) -> Next:
+        """Apply the leader's answer to the request with this number, or a part of it that others
+        follow."""
         if question < self._question:
             # Whatever it is about, the leader will be, or has been, asked again.
             return Next.STAY
         outcome = self._take(fetched)
-        if outcome is not Next.STAY:
+        if is_part and outcome in (Next.MOVE, Next.FLUSH):
+            self._asked = self.partition.log.log_end
+        elif outcome is not Next.STAY:
             self._question = _NOT_ASKED
         return outcome
+
+    def begin_prewrite(self, batch: memoryview, question: int) -> Prewrite | None:
+        """Make room for a large batch of the answer to the request with this number, so that a
+        thread can write it ahead."""
+        log = self.partition.log
+        if question < self._question or self._asked != log.log_end:
+            return None
+        return begin_prewrite(log, batch, read_header(batch).max_timestamp)
 
     def _take(self, fetched: FetchedPartition) -> Next:
         if fetched.error == Error.OFFSET_OUT_OF_RANGE:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from moldau.broker.metrics import Metrics
 from moldau.broker.net.connection import Connection
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import LongPoll
@@ -89,3 +90,11 @@ class FollowerFetchResponse(LongPoll):
 
     def errors(self) -> Iterator[int]:
         return (each.error for _, found in self._topics for each in found if each.error)
+
+    def tally(self, metrics: Metrics) -> None:
+        for key, found in self._topics:
+            for each in found:
+                if each.records is not None:
+                    metrics.replicated_out[metrics.topic(key)] += each.records.size
+                elif each.error:
+                    metrics.failed(self.request.api, key, each.error)

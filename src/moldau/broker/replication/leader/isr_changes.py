@@ -38,6 +38,8 @@ class IsrChanges:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._waiting: dict[Partition, None] = {}
+        # How often a set became smaller or larger, and how often the cluster did not agree.
+        self.shrinks = self.expansions = self.failures = 0
         self._task: asyncio.Task[None] | None = None
 
     def consider(self, partition: Partition) -> None:
@@ -100,10 +102,12 @@ class IsrChanges:
             changes = self._changes(asked)
             if not changes:
                 return
+            sizes = {partition: len(partition.isr) for partition in asked}
             try:
                 await self._node.store.commit(changes, as_controller=False)
             except (Conflict, NotController) as reason:
                 logger.debug("in-sync replicas not changed, asking again: %s", reason)
+                self.failures += len(asked)
                 self._refused(asked)
                 await asyncio.sleep(random.uniform(0, _CONFLICT_S))
                 self._waiting.update(dict.fromkeys(asked))
@@ -119,6 +123,9 @@ class IsrChanges:
                 await asyncio.sleep(_FAILED_S)
             else:
                 self._tell(asked)
+                for partition, (_, isr) in asked.items():
+                    self.shrinks += len(isr) < sizes[partition]
+                    self.expansions += len(isr) > sizes[partition]
                 # The cluster's word has come with the state; this is for one that did not change.
                 self._refused(asked)
                 return

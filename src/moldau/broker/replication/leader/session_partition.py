@@ -179,6 +179,9 @@ class SessionPartition:
         if session.replica_epoch < (0 if registered is None else registered.epoch):
             # An earlier life of the follower, or one that does not say which it is (KIP-903).
             return FetchedPartition(index, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
+        if partition.log.offline is not None:
+            # It may look empty: a follower would take that to heart, and cut what it has.
+            return FetchedPartition(index, Error.KAFKA_STORAGE_ERROR)
         return None
 
     def _misplaced(self) -> FetchedPartition | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,8 +13,18 @@ import msgspec
 
 from moldau.client.connection import bootstrap_address
 from moldau.peer.view import parse_bootstrap
+from moldau.security.client import ClientSecurity, is_security
+from moldau.security.references import (
+    BrokenReference,
+    resolve,
+    resolve_property,
+    with_absolute_paths,
+)
+from moldau.settings import InvalidSetting
 from moldau.spark.formats import METADATA
+from moldau.spark.formats.spec import Registered
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
+from moldau.spark.pipeline.file.intervals import interval_problem
 from moldau.spark.pipeline.file.places import Places
 from moldau.spark.pipeline.file.settings import (
     SINK_TYPES,
@@ -22,12 +32,13 @@ from moldau.spark.pipeline.file.settings import (
     AnySink,
     DeltaSinkSettings,
     GeneralSettings,
-    ParquetSink,
     PipelineSettings,
     SourceSettings,
+    StepSettings,
     TableSettings,
-    TopicSink,
 )
+from moldau.spark.pipeline.file.sink_modes import mode_problem
+from moldau.spark.pipeline.file.targets import target_problems
 
 T = TypeVar("T")
 Override = str | int | float | bool
@@ -37,10 +48,14 @@ _FIELD_PATH = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 _MISSING = re.compile(r"missing required field `(.*?)`")
 _TOML_LINE = re.compile(r"\(at line (\d+), column \d+\)|\(at end of document\)")
-_INTERVAL = re.compile(
-    r"\s*\d+(\.\d+)?\s*(micro|milli)?(second|minute|hour|day|week)s?\s*", re.IGNORECASE
+_TOP = (
+    *("name", "bootstrap", "checkpoint", "registry", "trigger", "evolution", "spark", "client"),
+    *("restarts", "alert", "status"),
+    *("sources", "tables", "steps", "sinks"),
 )
-_TOP = ("name", "bootstrap", "checkpoint", "trigger", "spark", "sources", "tables", "sinks")
+_READABLE = ("sources", "tables", "steps")
+# The settings by which others are asked, with secrets among them.
+_CONNECTIONS = ("client", "registry")
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,35 @@ class PipelineFile:
         """Describe what is wrong with the setting at this path."""
         return Problem(message, str(self.path), self.places.line(path), part_of(path))
 
+    def client_options(self) -> dict[str, str]:
+        """Return the options by which a source or sink gets in at the brokers.
+
+        They hold references, not what these refer to: Spark shows options."""
+        return {f"kafka.{name}": text for name, text in self.settings.general.client.items()}
+
+    def security(self) -> ClientSecurity | None:
+        """Return how this process gets in at the brokers; None leaves it to the environment."""
+        client = self.settings.general.client
+        properties = {name: resolve_property(name, text) for name, text in client.items()}
+        return ClientSecurity.parse(properties)
+
+    def in_order(self) -> list[tuple[str, TableSettings | StepSettings]]:
+        """Return the tables and steps as they stand in the file: each sees those above it."""
+        settings = self.settings
+        lines = [(self.places.line(("tables", name)), name) for name in settings.tables]
+        lines += [(self.places.line(("steps", name)), name) for name in settings.steps]
+        both: dict[str, TableSettings | StepSettings] = {**settings.tables, **settings.steps}
+        return [(name, both[name]) for _, name in sorted(lines)]
+
+    def missing(self, name: str, wanted: str, built: Iterable[str]) -> str:
+        """Return why a table or step cannot read what it wants to."""
+        if wanted == name:
+            return f"{name} reads itself"
+        for kind, names in (("table", self.settings.tables), ("step", self.settings.steps)):
+            if wanted in names:
+                return f"{kind} {wanted} is defined below; only what is above can be read"
+        return f"there is no source, table or step {wanted!r}{nearest(wanted, built)}"
+
     def resolve(self, path: str) -> str:
         """Return a path of the file, which is relative to the pipeline's folder; a URL stays."""
         return path if "://" in path else str(self.folder / path)
@@ -63,7 +107,7 @@ class PipelineFile:
 
 def part_of(path: tuple[str, ...]) -> str:
     """`source views`, for messages."""
-    kinds = {"sources": "source", "tables": "table", "sinks": "sink"}
+    kinds = {"sources": "source", "tables": "table", "steps": "step", "sinks": "sink"}
     return f"{kinds[path[0]]} {path[1]}" if len(path) > 1 and path[0] in kinds else ""
 
 
@@ -118,10 +162,14 @@ class _Reading:
         self._problems: list[Problem] = []
 
     def read(self, bootstrap: str | None, folder: Path | None) -> PipelineFile:
+        home = folder or self._path.resolve().parent
+        self._content = self._resolved(self._content, (), home)
+        if self._problems:
+            raise PipelineError(*sorted(self._problems, key=lambda each: each.line))
         top = {
             name: value
             for name, value in self._content.items()
-            if name not in ("sources", "tables", "sinks")
+            if name not in ("sources", "tables", "steps", "sinks")
         }
         name = (
             self._path.stem if self._path.stem != "pipeline" else self._path.resolve().parent.name
@@ -132,15 +180,36 @@ class _Reading:
         general = self._convert(top, GeneralSettings, ())
         sources = self._section("sources", lambda _: SourceSettings)
         tables = self._section("tables", lambda _: TableSettings)
+        steps = self._section("steps", lambda _: StepSettings)
         sinks = self._section("sinks", self._sink_class)
         settings = None
         if general is not None:
-            settings = PipelineSettings(general, sources, tables, sinks)
+            settings = PipelineSettings(general, sources, tables, steps, sinks)
             self._check(settings)
         if self._problems or settings is None:
             raise PipelineError(*sorted(self._problems, key=lambda each: each.line))
-        home = folder or self._path.resolve().parent
         return PipelineFile(self._path, home, settings, self._places)
+
+    def _resolved(self, value: Any, path: tuple[str, ...], home: Path) -> Any:
+        """Return a value with what its texts refer to. Where Spark would show that, it stays a
+        reference, which sources and sinks read themselves."""
+        if isinstance(value, dict):
+            return {key: self._resolved(each, (*path, key), home) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self._resolved(each, path, home) for each in value]
+        if not isinstance(value, str):
+            return value
+        text = with_absolute_paths(value, home)
+        is_path = path[0] in _CONNECTIONS and path[-1].endswith(".location")
+        if is_path and not text.startswith("${"):
+            text = str(home / text)
+        try:
+            resolved = resolve(text)
+        except BrokenReference as problem:
+            self._add(str(problem), *path)
+            return value
+        is_shown = path[0] in _CONNECTIONS or path[2:3] == ("options",)
+        return text if is_shown else resolved
 
     def _section(self, section: str, kind: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -209,7 +278,14 @@ class _Reading:
             parse_bootstrap(settings.bootstrap)
         except ValueError as problem:
             self._add(f"bootstrap: {problem}", "bootstrap")
+        self._check_client(settings.general.client)
+        self._check_registry(settings)
         self._interval(settings.general.trigger, "trigger")
+        restarts = settings.general.restarts
+        self._interval(restarts.first_pause, "restarts", "first_pause")
+        self._interval(restarts.longest_pause, "restarts", "longest_pause")
+        if restarts.limit < 0:
+            self._add("limit must be 0 or more; 0 never restarts", "restarts", "limit")
         if not self._content.get("sources"):
             self._add("there is no source: [sources.NAME]")
         if not self._content.get("sinks"):
@@ -219,9 +295,31 @@ class _Reading:
         for name in settings.tables:
             if name in settings.sources:
                 self._add(f"{name} is already the name of a source", "tables", name)
+        for name in settings.steps:
+            for kind, names in (("source", settings.sources), ("table", settings.tables)):
+                if name in names:
+                    self._add(f"{name} is already the name of a {kind}", "steps", name)
         for name, sink in settings.sinks.items():
             self._check_sink(name, sink, settings)
         self._check_targets(settings)
+
+    def _check_client(self, client: Mapping[str, str]) -> None:
+        for name in client:
+            if not is_security(name):
+                self._add(f"{name} is not a setting of security", "client", name)
+                return
+        try:
+            ClientSecurity.parse(
+                {name: resolve_property(name, text) for name, text in client.items()}
+            )
+        except InvalidSetting as problem:
+            self._add(str(problem), "client", problem.key)
+
+    def _check_registry(self, settings: PipelineSettings) -> None:
+        try:
+            settings.registry()
+        except InvalidSetting as problem:
+            self._add(str(problem), "registry", problem.key)
 
     def _check_source(self, name: str, source: SourceSettings) -> None:
         path = ("sources", name)
@@ -233,8 +331,20 @@ class _Reading:
             self._add("give either 'schema' or 'schema_file'", *path, "schema_file")
         if source.format in ("string", "raw") and (source.schema or source.schema_file):
             self._add(f"the format {source.format} has no schema", *path, "schema")
+        if source.format == "debezium" and source.tombstones == "row":
+            self._add(
+                "a tombstone of Debezium's follows a delete, it is no row", *path, "tombstones"
+            )
+        if source.format != "debezium" and source.truncates != "fail":
+            self._add("'truncates' is for the format debezium", *path, "truncates")
         if source.format == "raw" and source.tombstones is not None:
             self._add("the format raw returns all records as they are", *path, "tombstones")
+        if source.evolution is not None and source.value_format not in Registered:
+            self._add(
+                "evolution is for registered schemas: avro, json-schema, protobuf",
+                *path,
+                "evolution",
+            )
         if source.watermark is not None:
             self._interval(source.watermark.delay, *path, "watermark", "delay")
         for column in source.metadata:
@@ -246,32 +356,26 @@ class _Reading:
 
     def _check_sink(self, name: str, sink: AnySink, settings: PipelineSettings) -> None:
         path = ("sinks", name)
-        known = [*self._content.get("sources", ()), *self._content.get("tables", ())]
+        known = [each for part in _READABLE for each in self._content.get(part, ())]
         if sink.from_ not in known:
             hint = nearest(sink.from_, known)
-            self._add(f"there is no source or table {sink.from_!r}{hint}", *path, "from")
+            self._add(f"there is no source, table or step {sink.from_!r}{hint}", *path, "from")
         if sink.trigger is not None:
             self._interval(sink.trigger, *path, "trigger")
-        problem = _mode_problem(sink)
+        if isinstance(sink, DeltaSinkSettings):
+            self._interval(sink.delete_retention, *path, "delete_retention")
+        problem = mode_problem(sink)
         if problem:
             self._add(problem, *path, "mode")
 
     def _check_targets(self, settings: PipelineSettings) -> None:
-        seen: dict[str, str] = {}
-        for name, sink in settings.sinks.items():
-            if isinstance(sink, (DeltaSinkSettings, ParquetSink)):
-                other = seen.setdefault(sink.path, name)
-                if other != name:
-                    self._add(f"sink {other} already writes to {sink.path}", "sinks", name, "path")
-            if isinstance(sink, TopicSink):
-                for source_name, source in settings.sources.items():
-                    if sink.topic in source.topics:
-                        message = f"source {source_name} reads {sink.topic}: that would be a loop"
-                        self._add(message, "sinks", name, "topic")
+        for message, *setting in target_problems(settings):
+            self._add(message, "sinks", *setting)
 
     def _interval(self, text: str, *path: str) -> None:
-        if _INTERVAL.fullmatch(text) is None:
-            self._add(f"{text!r} is not a time such as '10 seconds'", *path)
+        problem = interval_problem(text)
+        if problem:
+            self._add(problem, *path)
 
 
 def _known(kind: type, inner: tuple[str, ...], path: tuple[str, ...]) -> list[str]:
@@ -280,7 +384,7 @@ def _known(kind: type, inner: tuple[str, ...], path: tuple[str, ...]) -> list[st
         kind = next(
             (
                 each
-                for each in getattr(field.type, "__args__", ())
+                for each in getattr(field.type, "__args__", (field.type,))
                 if hasattr(each, "__struct_fields__")
             ),
             kind,
@@ -288,32 +392,3 @@ def _known(kind: type, inner: tuple[str, ...], path: tuple[str, ...]) -> list[st
     if not path and not inner:
         return list(_TOP)
     return [field.encode_name for field in msgspec.structs.fields(kind)]
-
-
-def _mode_problem(sink: AnySink) -> str:
-    """Return why a sink of this kind cannot have its mode; nothing if it can."""
-    mode = sink.mode
-    if isinstance(sink, DeltaSinkSettings):
-        if mode == "update":
-            return "a Delta table has the modes append, upsert (with keys) and complete, not update"
-        if mode == "upsert" and not sink.keys:
-            return "upsert needs 'keys', the columns that identify a row"
-        if sink.keys and mode in ("append", "complete"):
-            return f"'keys' are for upsert, not for {mode}"
-        if sink.orders and not sink.keys:
-            return "'order_by' needs 'keys', the columns that identify a row"
-        if sink.delete_where and not sink.keys:
-            return "'delete_where' needs 'keys', the columns that identify a row"
-    elif isinstance(sink, ParquetSink) and mode not in (None, "append"):
-        return (
-            f'Parquet files can only be appended to, so {mode} is not possible; use type = "delta"'
-        )
-    elif mode == "upsert":
-        return (
-            "upsert is for Delta tables; use update to send changed rows to a topic, by their key"
-        )
-    elif isinstance(sink, TopicSink) and mode == "complete":
-        return (
-            "complete would send every row again with each batch; use append or update for a topic"
-        )
-    return ""

@@ -7,11 +7,15 @@ from typing import Literal, get_args
 
 import msgspec
 
+from moldau.schemas.registry_settings import RegistrySettings
 from moldau.spark.formats import Format, Tombstones
+from moldau.spark.formats.spec import Registered, SourceFormat, Truncates
 
 Start = str
+# A newer version of a schema: taken up, or the sinks that meet it wait, or the pipeline stops.
+Evolution = Literal["add", "pause", "fail"]
 Mode = Literal["append", "upsert", "update", "complete"]
-SinkType = Literal["topic", "delta", "parquet", "console"]
+SinkType = Literal["topic", "delta", "iceberg", "parquet", "console"]
 SINK_TYPES: tuple[str, ...] = get_args(SinkType)
 
 
@@ -31,7 +35,7 @@ class SourceSettings(_Strict, frozen=True, kw_only=True):
 
     topic: str | list[str] | None = None
     pattern: str | None = None
-    format: Format = "json"
+    format: SourceFormat = "json"
     schema: str | None = None
     schema_file: str | None = None
     subject: str | None = None
@@ -43,7 +47,11 @@ class SourceSettings(_Strict, frozen=True, kw_only=True):
     dead_letters: str | bool = True
     # Records without a value; dead letters if not said, and null in the format string.
     tombstones: Tombstones | None = None
+    # Debezium's events that say that a table was truncated.
+    truncates: Truncates = "fail"
     metadata: list[str] = []
+    # The pipeline's own, unless it is said here.
+    evolution: Evolution | None = None
     group: str | None = None
     options: dict[str, str | int | float | bool] = {}
 
@@ -53,11 +61,36 @@ class SourceSettings(_Strict, frozen=True, kw_only=True):
             return []
         return [self.topic] if isinstance(self.topic, str) else self.topic
 
+    @property
+    def value_format(self) -> Format:
+        """The format of values: Debezium's events are JSON if there are columns to read them by."""
+        if self.format != "debezium":
+            return self.format
+        is_avro = self.schema is None and (self.schema_file or ".avsc").endswith(".avsc")
+        return "avro" if is_avro else "json"
+
+    @property
+    def no_values(self) -> Tombstones:
+        """What to do with records without a value; Debezium's follow deletes."""
+        usual: dict[str, Tombstones] = {"string": "row", "debezium": "skip"}
+        return self.tombstones or usual.get(self.format, "dead-letter")
+
 
 class TableSettings(_Strict, frozen=True, kw_only=True):
     """A table: Spark SQL over the sources, and over the tables above it."""
 
     sql: str
+
+
+class StepSettings(_Strict, frozen=True, kw_only=True):
+    """A step: a function of Python from DataFrames to a DataFrame, `module:function`."""
+
+    from_: str | list[str] = msgspec.field(name="from")
+    python: str
+
+    @property
+    def inputs(self) -> list[str]:
+        return [self.from_] if isinstance(self.from_, str) else self.from_
 
 
 class SinkSettings(_Strict, frozen=True, kw_only=True):
@@ -83,8 +116,9 @@ class TopicSink(SinkSettings, frozen=True, kw_only=True):
         return [self.key] if isinstance(self.key, str) else self.key
 
 
-class DeltaSinkSettings(SinkSettings, frozen=True, kw_only=True):
-    path: str
+class LakeSinkSettings(SinkSettings, frozen=True, kw_only=True):
+    """The settings that tables of a lake share, whatever keeps their log."""
+
     keys: list[str] = []
     # For upsert: the columns by which of two rows with the same keys the greater is newer.
     order_by: str | list[str] = []
@@ -92,11 +126,35 @@ class DeltaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     delete_where: str = ""
     partition_by: list[str] = []
     optimize_every: int = 20
-    storage_options: dict[str, str] = {}
 
     @property
     def orders(self) -> list[str]:
         return [self.order_by] if isinstance(self.order_by, str) else self.order_by
+
+
+class DeltaSinkSettings(LakeSinkSettings, frozen=True, kw_only=True):
+    path: str
+    # How long an older row cannot bring a deleted one back.
+    delete_retention: str = "7 days"
+    # An SQL condition over `source` and `target`: without it a row of the table stays.
+    merge_where: str = ""
+    # 2 keeps all versions of a row, each with the time that it was valid.
+    scd: Literal[1, 2] = 1
+    valid_from: str = ""
+    storage_options: dict[str, str] = {}
+
+
+class IcebergSinkSettings(LakeSinkSettings, frozen=True, kw_only=True):
+    # The name in the catalog: namespace.table.
+    table: str
+    # The folder of tables, and of the catalog if no other is given.
+    warehouse: str = ""
+    # The settings of a catalog by pyiceberg's names: type, uri, ...
+    catalog: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        # What a catalog is told may be secret.
+        return f"IcebergSinkSettings(table={self.table!r})"
 
 
 class ParquetSink(SinkSettings, frozen=True, kw_only=True):
@@ -108,13 +166,23 @@ class ConsoleSink(SinkSettings, frozen=True, kw_only=True):
     rows: int = 20
 
 
-AnySink = TopicSink | DeltaSinkSettings | ParquetSink | ConsoleSink
+AnySink = TopicSink | DeltaSinkSettings | IcebergSinkSettings | ParquetSink | ConsoleSink
 SINKS: dict[str, type[AnySink]] = {
     "topic": TopicSink,
     "delta": DeltaSinkSettings,
+    "iceberg": IcebergSinkSettings,
     "parquet": ParquetSink,
     "console": ConsoleSink,
 }
+
+
+class RestartSettings(_Strict, frozen=True, kw_only=True):
+    """How a pipeline that has failed is started again: after a pause that doubles each time."""
+
+    # How often in a row, without a finished batch between; 0 never restarts.
+    limit: int = 10
+    first_pause: str = "1 second"
+    longest_pause: str = "1 minute"
 
 
 class GeneralSettings(_Strict, frozen=True, kw_only=True):
@@ -123,8 +191,23 @@ class GeneralSettings(_Strict, frozen=True, kw_only=True):
     name: str
     bootstrap: str
     checkpoint: str
+    # A schema registry: its URL, or a table with that and more by the names of Confluent's clients.
+    # Without one, schemas are those in the brokers.
+    registry: str | dict[str, str] = ""
     trigger: str = "1 second"
+    evolution: Evolution = "add"
     spark: dict[str, str | int | float | bool] = {}
+    # How to get in at the brokers, by Kafka's names: security.protocol, ssl.*, sasl.*
+    client: dict[str, str] = {}
+    restarts: RestartSettings = RestartSettings()
+    # A shell command to run when the pipeline has failed.
+    alert: str = ""
+    # Whether its status is written to a topic of the brokers.
+    status: bool = True
+
+    def __repr__(self) -> str:
+        # What Spark is told may be secret.
+        return f"GeneralSettings(name={self.name!r}, bootstrap={self.bootstrap!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +217,7 @@ class PipelineSettings:
     general: GeneralSettings
     sources: dict[str, SourceSettings]
     tables: dict[str, TableSettings]
+    steps: dict[str, StepSettings]
     sinks: dict[str, AnySink]
 
     @property
@@ -141,10 +225,19 @@ class PipelineSettings:
         return self.general.name
 
     @property
-    def has_avro(self) -> bool:
-        return any(source.format == "avro" for source in self.sources.values()) or any(
-            isinstance(sink, TopicSink) and sink.format == "avro" for sink in self.sinks.values()
+    def needs_schemas(self) -> bool:
+        """Whether something is written or read by registered schemas."""
+        return any(source.value_format in Registered for source in self.sources.values()) or any(
+            isinstance(sink, TopicSink) and sink.format in Registered
+            for sink in self.sinks.values()
         )
+
+    def registry(self) -> RegistrySettings | None:
+        """Return the schema registry, with references as the file has them; InvalidSetting."""
+        given = self.general.registry
+        if not given:
+            return None
+        return RegistrySettings.parse({"url": given} if isinstance(given, str) else given)
 
     @property
     def bootstrap(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from moldau.spark.pipeline.file.settings import AnySink, ConsoleSink, DeltaSinkSettings, TopicSink
+from moldau.spark.pipeline.file.settings import AnySink, ConsoleSink, LakeSinkSettings, TopicSink
 from moldau.spark.pipeline.plan.analysis import aggregates, mode_problem
 from moldau.spark.pipeline.reasons import in_words
 
@@ -18,8 +18,10 @@ _WITHOUT_WATERMARK = (
     "without a watermark, and append writes only final rows. Set a "
     "'watermark' on the source and group by a window of its column"
 )
+_LAKE = ", or give 'keys' to replace rows by, or mode = \"complete\""
 _REMEDY = {
-    "delta": ", or give 'keys' to replace rows by, or mode = \"complete\"",
+    "delta": _LAKE,
+    "iceberg": _LAKE,
     "topic": ', or mode = "update" to send every change',
     "parquet": ", or use a Delta table",
     "console": ', or mode = "update"',
@@ -45,7 +47,7 @@ def output_mode(sink: AnySink, frame: DataFrame) -> tuple[OutputMode, str]:
 
 
 def _candidates(sink: AnySink, frame: DataFrame) -> list[OutputMode]:
-    if isinstance(sink, DeltaSinkSettings):
+    if isinstance(sink, LakeSinkSettings):
         if sink.mode == "complete":
             return ["complete"]
         # Outer joins of streams only append; as long as rows have keys, that does as well.

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from moldau.spark.names import RECORD_ORDER
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file.file import PipelineFile
-from moldau.spark.pipeline.file.settings import AnySink, DeltaSinkSettings
+from moldau.spark.pipeline.file.settings import AnySink, LakeSinkSettings
 from moldau.spark.pipeline.plan.analysis import is_stateful, sources_of
+from moldau.spark.pipeline.plan.changes import with_defaults
 from moldau.spark.pipeline.plan.modes import OutputMode, output_mode
 from moldau.spark.pipeline.plan.record_order import (
     has_batch_order,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
-    from moldau.schemas import SchemaStore
+    from moldau.schemas.catalog import SchemaCatalog
 
 _NO_ORDER = (
     "nothing says which of two rows with the same keys is newer, "
@@ -60,7 +61,7 @@ class Plan:
     """The sinks of a pipeline over one session."""
 
     def __init__(
-        self, file: PipelineFile, spark: SparkSession, store: Callable[[], SchemaStore]
+        self, file: PipelineFile, spark: SparkSession, store: Callable[[], SchemaCatalog]
     ) -> None:
         from moldau.spark.formats.source import ValueSource
 
@@ -75,6 +76,10 @@ class Plan:
         """Find what keeps rows out of existing tables. A replay may well go to others."""
         found = [sink.writer.table_problem(sink.schema) for sink in self.sinks.values()]
         return [problem for problem in found if problem is not None]
+
+    def columns(self, source: str) -> StructType:
+        """Return the columns of a source's values."""
+        return self._sources.columns(source)
 
     def frame(self, sink: PlannedSink, starts: Mapping[str, str]) -> DataFrame:
         """Return the frame that the query of a sink writes; `starts` are offsets to begin at
@@ -161,9 +166,10 @@ class Plan:
 def _order(sink: AnySink, frame: DataFrame) -> tuple[bool, str]:
     """Return whether a sink takes the order of records, or why it has no order though
     it needs one."""
-    if not isinstance(sink, DeltaSinkSettings) or not sink.keys:
+    if not isinstance(sink, LakeSinkSettings) or not sink.keys:
         return False, ""
     if has_record_order(frame):
         return True, ""
-    is_known = bool(sink.orders) or has_batch_order(frame, sink.keys)
+    orders = with_defaults(sink, frame.columns).orders
+    is_known = bool(orders) or has_batch_order(frame, sink.keys)
     return False, "" if is_known else _NO_ORDER

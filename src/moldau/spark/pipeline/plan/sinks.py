@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
-from moldau.spark.formats.encoding import avro_columns, encoded
+from moldau.spark.formats.encoding import (
+    SCHEMA_TYPES,
+    Written,
+    columns_as_proto,
+    columns_as_schema,
+    encoded,
+    require_schema_has_columns,
+)
 from moldau.spark.formats.errors import FormatError
+from moldau.spark.formats.spec import Registered
+from moldau.spark.lake.errors import LakeError
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file.file import PipelineFile
 from moldau.spark.pipeline.file.settings import (
     AnySink,
     ConsoleSink,
     DeltaSinkSettings,
+    IcebergSinkSettings,
+    LakeSinkSettings,
     ParquetSink,
     TopicSink,
 )
+from moldau.spark.pipeline.plan.changes import with_defaults
+from moldau.spark.pipeline.plan.lake_sinks import lake_sink, partition_columns
 from moldau.spark.pipeline.plan.modes import OutputMode
 from moldau.spark.pipeline.reasons import in_words
+from moldau.spark.sink.batches import send_frame
+from moldau.spark.sink.committers import Committers
+from moldau.spark.sink.staged import BatchName
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
-    from moldau.schemas import SchemaStore
-    from moldau.spark.lake import DeltaSink, Offsets
-    from moldau.spark.sink.options import SinkOptions
+    from moldau.schemas.catalog import SchemaCatalog
+    from moldau.spark.lake import Offsets
+    from moldau.spark.pipeline.plan.lake_sinks import LakeSink
 
 # Beside a folder of Parquet files: the windows that were open when a bounded run ended.
 OPEN_WINDOWS = "-open"
@@ -54,44 +68,43 @@ class Outcome:
     skipped: int = 0
 
 
-def send_records(
-    options: SinkOptions, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Write a task's rows to a topic; everything is acknowledged at its end."""
-    import pyarrow as pa
-
-    from moldau.spark.sink.sink import write_records
-
-    written = write_records(options, batches)
-    yield pa.RecordBatch.from_pydict({"records": pa.array([written.records], pa.int64())})
-
-
 @dataclass
 class Writer:
-    """One sink of a file. `app_id` names it in the log of a Delta table."""
+    """One sink of a file. `app_id` names it in the log of a lake table."""
 
     file: PipelineFile
     name: str
-    store: Callable[[], SchemaStore]
+    store: Callable[[], SchemaCatalog]
     app_id: str
     into: str | None = None
     outcome: Outcome = field(default_factory=Outcome)
+    # The life of this driver, in the commit log of topic sinks.
+    run: str = field(default_factory=lambda: uuid4().hex)
+    committers: Committers = field(default_factory=Committers)
+    # The columns of the rows, once they are known.
+    columns: tuple[str, ...] = ()
 
     @property
     def settings(self) -> AnySink:
         return self.file.settings.sinks[self.name]
 
+    def continue_from(self, other: Writer) -> None:
+        """Go on as the same writer, with another plan."""
+        self.outcome, self.run, self.committers = other.outcome, other.run, other.committers
+
     @property
     def counts_rows(self) -> bool:
         """Whether `outcome` says how many rows were written."""
-        return self.settings.type in ("topic", "delta")
+        return self.settings.type in ("topic", "delta", "iceberg")
 
     @property
     def target(self) -> str:
-        """The topic or path that is written to; for a console, its name."""
+        """The topic, path or table that is written to; for a console, its name."""
         sink = self.settings
         if isinstance(sink, TopicSink):
             return self.into or sink.topic
+        if isinstance(sink, IcebergSinkSettings):
+            return self.into or sink.table
         if isinstance(sink, (DeltaSinkSettings, ParquetSink)):
             return self.file.resolve(self.into or sink.path)
         return "console"
@@ -104,31 +117,43 @@ class Writer:
         sink = self.settings
         if isinstance(sink, TopicSink):
             return self._encoded(frame, sink, register)
-        if isinstance(sink, DeltaSinkSettings):
+        if isinstance(sink, LakeSinkSettings):
+            self.columns = tuple(frame.columns)
+            sink = with_defaults(sink, self.columns)
             self._require_columns(frame, sink.keys, "keys")
             self._require_columns(frame, sink.orders, "order_by")
             self._require_condition(frame, sink.delete_where, "delete_where")
-        if isinstance(sink, (DeltaSinkSettings, ParquetSink)):
-            self._require_columns(frame, sink.partition_by, "partition_by")
+        if isinstance(sink, DeltaSinkSettings):
+            self._require_columns(frame, [sink.valid_from] if sink.valid_from else [], "valid_from")
+            if sink.merge_where:
+                pairs = self._pairs(frame, sink)
+                self._require_condition(pairs, sink.merge_where, "merge_where")
+            if sink.scd == 2 and not sink.orders:
+                raise self._error("scd = 2 needs 'order_by': what came when", "scd")
+        if isinstance(sink, (LakeSinkSettings, ParquetSink)):
+            try:
+                columns = partition_columns(sink)
+            except LakeError as problem:
+                raise self._error(str(problem), "partition_by") from None
+            self._require_columns(frame, columns, "partition_by")
         return frame
 
     def table_problem(self, schema: StructType) -> Problem | None:
-        """Return why rows of this schema cannot go into the Delta table that is there; None if they
+        """Return why rows of this schema cannot go into the lake table that is there; None if they
         can.
 
-        Asks what `DeltaSink.write` asks of every batch.
+        Asks what the sink's `write` asks of every batch.
         """
         sink = self.settings
-        if not isinstance(sink, DeltaSinkSettings):
+        if not isinstance(sink, LakeSinkSettings):
             return None
         from deltalake.exceptions import DeltaError
 
-        from moldau.spark.lake import LakeError
-
         try:
-            self._delta(sink).require_fit(schema)
+            self._lake(sink).require_fit(schema)
         except (LakeError, DeltaError, OSError, ValueError) as problem:
-            return self.file.problem(str(problem), "sinks", self.name, "path")
+            setting = "path" if isinstance(sink, DeltaSinkSettings) else "table"
+            return self.file.problem(str(problem), "sinks", self.name, setting)
         return None
 
     def start(
@@ -160,12 +185,13 @@ class Writer:
         sink = self.settings
         if isinstance(sink, ParquetSink):
             frame.write.mode("append").partitionBy(*sink.partition_by).parquet(self.target)
-        elif isinstance(sink, DeltaSinkSettings):
-            written = self._delta(sink).write(frame, 0)
+        elif isinstance(sink, LakeSinkSettings):
+            written = self._lake(sink).write(frame, 0)
             self.outcome.rows += written.rows
             self.outcome.skipped += int(written.skipped)
         elif isinstance(sink, TopicSink):
-            self._send(frame, sink)
+            single = uuid4().hex
+            self._send(frame, sink, BatchName(single, single, 0, is_single=True))
         else:
             self._print(frame, sink, "")
 
@@ -184,19 +210,19 @@ class Writer:
     def _write_batch(self, checkpoint: str, start: Offsets | None) -> WriteBatch:
         sink = self.settings
         if isinstance(sink, TopicSink):
-            return lambda batch, _: self._send(batch, sink)
+            return lambda batch, _: self._send(batch, sink, self.run)
         if isinstance(sink, ConsoleSink):
             return lambda batch, batch_id: self._print(batch, sink, f", batch {batch_id}")
-        assert isinstance(sink, DeltaSinkSettings)
+        assert isinstance(sink, LakeSinkSettings)
         from moldau.spark.lake import offsets_of_batch
 
-        delta = self._delta(sink)
+        lake = self._lake(sink)
 
         def write(batch: DataFrame, batch_id: int) -> None:
             # Elsewhere only Spark reads it: then the table cannot say where to go on.
             is_local = "://" not in checkpoint
             offsets = offsets_of_batch(checkpoint, batch_id, start) if is_local else None
-            written = delta.write(batch, batch_id, offsets)
+            written = lake.write(batch, batch_id, offsets)
             self.outcome.rows += written.rows
             self.outcome.skipped += int(written.skipped)
 
@@ -206,28 +232,14 @@ class Writer:
         # Among Spark's own files they would count as a batch, and the real one would be skipped.
         batch.write.mode("overwrite").parquet(self.target + OPEN_WINDOWS)
 
-    def _delta(self, sink: DeltaSinkSettings) -> DeltaSink:
-        from moldau.spark.lake import DeltaSink
+    def _lake(self, sink: LakeSinkSettings) -> LakeSink:
+        return lake_sink(self.file, with_defaults(sink, self.columns), self.target, self.app_id)
 
-        return DeltaSink(
-            self.target,
-            app_id=self.app_id,
-            mode="upsert" if sink.keys else "complete" if sink.mode == "complete" else "append",
-            keys=sink.keys,
-            order_by=sink.orders,
-            delete_where=sink.delete_where,
-            partition_by=sink.partition_by,
-            optimize_every=sink.optimize_every,
-            storage_options=sink.storage_options,
-        )
-
-    def _send(self, batch: DataFrame, sink: TopicSink) -> None:
-        from moldau.spark.lake.tasks import map_in_arrow
+    def _send(self, frame: DataFrame, sink: TopicSink, batch: BatchName | str) -> None:
         from moldau.spark.sink.options import SinkOptions
 
-        options = SinkOptions.parse(self._topic_options(sink), batch.schema)
-        sent = map_in_arrow(batch, partial(send_records, options), "records bigint").collect()
-        self.outcome.rows += sum(row["records"] for row in sent)
+        options = SinkOptions.parse(self._topic_options(sink), frame.schema)
+        self.outcome.rows += send_frame(frame, options, batch, self.committers)
 
     def _print(self, batch: DataFrame, sink: ConsoleSink, which: str) -> None:
         # One row more than is shown: then `show` says that there are more.
@@ -242,46 +254,52 @@ class Writer:
         bootstrap = {"kafka.bootstrap.servers": self.file.settings.bootstrap}
         return (
             bootstrap
+            | self.file.client_options()
             | {name: str(value) for name, value in sink.options.items()}
             | {"topic": self.target}
         )
 
     def _encoded(self, frame: DataFrame, sink: TopicSink, register: bool) -> DataFrame:
         self._require_columns(frame, sink.keys, "key")
-        avro = self._avro(frame, sink, register) if sink.format == "avro" else None
+        registered = self._registered(frame, sink, register) if sink.format in Registered else None
         try:
-            return encoded(frame, sink.format, key=sink.keys, avro=avro)
+            return encoded(frame, sink.format, key=sink.keys, registered=registered)
         except FormatError as problem:
             raise self._error(str(problem), "format") from None
 
-    def _avro(self, frame: DataFrame, sink: TopicSink, register: bool) -> tuple[str, bytes, str]:
+    def _registered(self, frame: DataFrame, sink: TopicSink, register: bool) -> Written:
         """Return the schema for what is written, its header and the topic."""
         from moldau.client.errors import ClientError
         from moldau.schemas import pack_header
 
         setting = "schema_file" if sink.schema_file else "format"
         subject = sink.subject or f"{self.target}-value"
+        kind = SCHEMA_TYPES[sink.format]
         try:
-            schema = self._schema(frame, sink)
+            schema = self._schema(frame, sink, subject)
             if register:
-                schema_id = self.store().register(subject, json.loads(schema)).id
+                schema_id = self.store().register(subject, schema, kind).id
             else:
                 schema_id = 0
-                refused = self.store().problem(subject, json.loads(schema))
+                refused = self.store().problem(subject, schema, kind)
                 if refused:
                     raise FormatError(f"the schema store would refuse this schema: {refused}")
         except (ClientError, ValueError) as problem:
             raise self._error(str(problem), setting) from None
         return schema, pack_header(schema_id), self.target
 
-    def _schema(self, frame: DataFrame, sink: TopicSink) -> str:
+    def _schema(self, frame: DataFrame, sink: TopicSink, subject: str) -> str:
         if sink.schema_file is None:
-            return avro_columns(frame, self.name)
+            if sink.format != "protobuf":
+                return columns_as_schema(frame, sink.format, self.name)
+            return columns_as_proto(frame, self.name, self.store().versions(subject))
         path = Path(self.file.path).resolve().parent / sink.schema_file
         try:
-            return path.read_text("utf-8")
+            text = path.read_text("utf-8")
         except OSError as problem:
             raise FormatError(f"{path} cannot be read: {problem.strerror}") from None
+        require_schema_has_columns(frame, sink.format, text)
+        return text
 
     def _require_columns(self, frame: DataFrame, wanted: list[str], setting: str) -> None:
         from moldau.spark.pipeline.errors import nearest
@@ -299,6 +317,25 @@ class Writer:
                 frame.where(condition)
         except PySparkException as problem:
             raise self._error(in_words(problem), setting) from None
+
+    def _pairs(self, frame: DataFrame, sink: DeltaSinkSettings) -> DataFrame:
+        """Return a frame of two rows each, as the condition of a merge sees them."""
+        from pyspark.sql import functions as f
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from moldau.spark.lake.evolution import schema_of
+        from moldau.spark.lake.journal import open_table
+        from moldau.spark.lake.location import Location
+
+        row = [f.col(f"`{name}`") for name in frame.columns]
+        table = open_table(Location.parse(self.target, sink.storage_options))
+        # What only the table has may decide as well.
+        more = [
+            f.lit(None).cast(field.dataType).alias(field.name)
+            for field in (() if table is None else from_arrow_schema(schema_of(table)))
+            if field.name not in frame.columns
+        ]
+        return frame.select(f.struct(*row).alias("source"), f.struct(*row, *more).alias("target"))
 
     def _error(self, message: str, *setting: str) -> PipelineError:
         return PipelineError(self.file.problem(message, "sinks", self.name, *setting))

@@ -13,11 +13,15 @@ import msgspec
 
 from moldau.spark.formats import BadRecords, ValueSpec
 from moldau.spark.formats.errors import FormatError
-from moldau.spark.formats.spec import BAD
+from moldau.spark.formats.spec import BAD, Registered
 from moldau.spark.names import ORDER_FIELDS, RECORD_ORDER
 from moldau.spark.pipeline.errors import PipelineError, nearest
 from moldau.spark.pipeline.file.file import PipelineFile
-from moldau.spark.pipeline.plan.avro_reading import VALUE, AvroReading, subjects_of
+from moldau.spark.pipeline.plan.registered_reading import (
+    VALUE,
+    RegisteredReading,
+    subjects_of,
+)
 from moldau.spark.pipeline.plan.topics import dead_letter_topic, matching, written_topics
 from moldau.spark.pipeline.reasons import in_words
 from moldau.spark.source.java_pattern import PatternError, java_pattern
@@ -26,7 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
-    from moldau.schemas import RegisteredSchema, SchemaStore
+    from moldau.schemas import RegisteredSchema
+    from moldau.schemas.catalog import SchemaCatalog
+    from moldau.schemas.schema import Dependency
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class Sources:
     """The sources of a file, as frames of one session. Frames are kept: each costs a process."""
 
     def __init__(
-        self, file: PipelineFile, spark: SparkSession, store: Callable[[], SchemaStore]
+        self, file: PipelineFile, spark: SparkSession, store: Callable[[], SchemaCatalog]
     ) -> None:
         self._file = file
         self._spark = spark
@@ -66,6 +72,12 @@ class Sources:
         if found is None:
             found = self._frames[name, reading] = self._build(name, reading)
         return found
+
+    def columns(self, name: str) -> StructType:
+        """Return the columns of the source's values."""
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(json.loads(self._spec(name).schema))
 
     def forget_batches(self) -> None:
         """Build frames of batches anew: an observation counts one action."""
@@ -124,7 +136,12 @@ class Sources:
     def _options(self, name: str, reading: Reading) -> dict[str, str]:
         settings = self._file.settings
         source = settings.sources[name]
-        options = {"kafka.bootstrap.servers": settings.bootstrap}
+        options = {
+            "kafka.bootstrap.servers": settings.bootstrap,
+            # What another pipeline staged and never committed is not to be read.
+            "kafka.isolation.level": "read_committed",
+            **self._file.client_options(),
+        }
         options |= {key: _text(value) for key, value in source.options.items()}
         if source.pattern:
             try:
@@ -180,31 +197,46 @@ class Sources:
 
         settings = self._file.settings
         source = settings.sources[name]
-        avro: AvroReading | None = None
-        if source.format == "json":
+        registered: RegisteredReading | None = None
+        if source.value_format == "json":
             schema = self._json_schema(name)
-        elif source.format == "avro":
-            avro = self._avro_schema(name)
-            schema = avro.schema
+        elif source.value_format in Registered:
+            registered = self._registered(name)
+            schema = registered.schema
         elif source.format == "string":
             schema = StructType([StructField("value", StringType())])
         else:
             wanted = [n for n in RECORD_TYPES if n != "headers" or "headers" in source.metadata]
             schema = StructType([StructField(n, RECORD_TYPES[n]) for n in wanted])
+        if source.format == "debezium":
+            schema = self._changes(name, schema, registered is not None)
         return ValueSpec(
-            format=source.format,
+            format=source.value_format,
             schema=json.dumps(schema.jsonValue()),
             metadata=tuple(source.metadata),
             bad_records=BadRecords(dead_letter_topic(self._file, name)),
             source=name,
             bootstrap=settings.bootstrap,
-            reader_schema=avro.text if avro else "",
-            known_schemas=avro.known if avro else {},
-            subjects=avro.subjects if avro else (),
-            remedy=avro.remedy if avro else "",
+            registry=settings.registry(),
+            reader_schema=registered.text if registered else "",
+            reader_dependencies=registered.dependencies if registered else (),
+            known_schemas=registered.known if registered else {},
+            known_guids=registered.guids if registered else {},
+            subjects=registered.subjects if registered else (),
+            remedy=registered.remedy if registered else "",
             left_out=tuple(written_topics(self._file)),
-            tombstones=source.tombstones or ("row" if source.format == "string" else "dead-letter"),
+            tombstones=source.no_values,
+            is_debezium=source.format == "debezium",
+            truncates=source.truncates,
         )
+
+    def _changes(self, name: str, schema: StructType, is_envelope: bool) -> StructType:
+        from moldau.spark.formats.debezium import change_columns, row_of_envelope
+
+        try:
+            return change_columns(row_of_envelope(schema) if is_envelope else schema)
+        except FormatError as problem:
+            raise self._error(str(problem), name, "format") from None
 
     def _json_schema(self, name: str) -> StructType:
         from pyspark.errors import PySparkException
@@ -223,17 +255,20 @@ class Sources:
             raise self._error(f"not a schema: {in_words(problem)}", name, setting) from None
         return schema
 
-    def _avro_schema(self, name: str) -> AvroReading:
+    def _registered(self, name: str) -> RegisteredReading:
         from moldau.client.errors import ClientError
         from moldau.spark.formats.avro_types import spark_schema_of
+        from moldau.spark.formats.registered_values import registered_columns
 
         source = self._file.settings.sources[name]
         text, setting = self._schema_text(name)
         subjects = (source.subject,) if source.subject else subjects_of(source.topics)
         try:
             known = self._versions(name, subjects)
-            if not text:
-                text = next((known[each][-1].text for each in subjects if known.get(each)), "")
+            dependencies: tuple[Dependency, ...] = ()
+            latest = next((known[each][-1] for each in subjects if known.get(each)), None)
+            if not text and latest is not None:
+                text, dependencies = latest.self_contained, latest.dependencies
             if not text:
                 raise self._error(
                     f"the schema store has no subject {', '.join(map(repr, subjects)) or repr('')};"
@@ -241,13 +276,19 @@ class Sources:
                     name,
                     "format",
                 )
-            schema = spark_schema_of(text)
+            schema = (
+                spark_schema_of(text)
+                if source.value_format == "avro"
+                else registered_columns(source.value_format, text, dependencies)
+            )
         except ClientError as problem:
             raise self._error(f"the schema store does not answer: {problem}", name) from None
         except FormatError as problem:
             raise self._error(str(problem), name, setting) from None
         versions = [version for each in known.values() for version in each]
-        reading = AvroReading(schema, text, versions, subjects, source.schema_file)
+        reading = RegisteredReading(
+            source.value_format, schema, text, dependencies, versions, subjects, source.schema_file
+        )
         reading.say_what_is_left_out(name)
         return reading
 

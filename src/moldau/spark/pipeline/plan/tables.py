@@ -1,4 +1,4 @@
-"""Tables: the SQL of a file, analysed in its order."""
+"""Tables: the SQL of a file, analysed in its order, with the steps in Python between."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
 from moldau.spark.pipeline.file.file import PipelineFile, part_of
+from moldau.spark.pipeline.file.settings import StepSettings
+from moldau.spark.pipeline.plan.steps import Steps
 from moldau.spark.pipeline.reasons import in_words, sql_place
 
 if TYPE_CHECKING:
@@ -17,30 +19,43 @@ _UNKNOWN_COLUMN = "UNRESOLVED_COLUMN"
 
 
 class Tables:
-    """The views of a session: sources first, then each table, which sees those above it."""
+    """The views of a session: sources first, then each table or step, which sees those above."""
 
     def __init__(self, file: PipelineFile, spark: SparkSession) -> None:
         self._file = file
         self._spark = spark
+        self._steps = Steps(file)
 
     def build(self, sources: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Return all tables over these sources; PipelineError has every problem, with its line."""
+        """Return all tables and steps over these sources; PipelineError has every problem, with
+        its line."""
         from pyspark.errors import PySparkException
 
         for name, frame in sources.items():
             frame.createOrReplaceTempView(name)
-        for name in self._file.settings.tables:
+        in_order = self._file.in_order()
+        for name, _ in in_order:
             self._spark.catalog.dropTempView(name)
         built = dict(sources)
         problems: list[Problem] = []
         failed: set[str] = set()
-        for name, table in self._file.settings.tables.items():
+        for name, table in in_order:
+            if isinstance(table, StepSettings):
+                try:
+                    built[name] = self._steps.frame(name, table, built)
+                except PipelineError as refused:
+                    if not failed.intersection(table.inputs):
+                        problems += refused.problems
+                    failed.add(name)
+                else:
+                    built[name].createOrReplaceTempView(name)
+                continue
             try:
                 built[name] = self._spark.sql(table.sql)
             except PySparkException as refused:
-                problem = self._problem(name, table.sql, refused, built)
-                if not _follows(problem, failed):
-                    problems.append(problem)
+                # What is only about something that could not be made itself is no news.
+                if _unknown_table(refused) not in failed:
+                    problems.append(self._problem(name, table.sql, refused, built))
                 failed.add(name)
             else:
                 built[name].createOrReplaceTempView(name)
@@ -65,13 +80,8 @@ class Tables:
         condition = str(problem.getCondition() or "")
         parameters = problem.getMessageParameters() or {}
         if condition == _UNKNOWN_TABLE:
-            wanted = parameters.get("relationName", "").replace("`", "")
-            below = list(self._file.settings.tables)
-            if wanted == name:
-                return f"{name} reads itself"
-            if wanted in below:
-                return f"table {wanted} is defined below; a table can only read tables above it"
-            return f"there is no source or table {wanted!r}{nearest(wanted, built)}"
+            wanted = _unknown_table(problem)
+            return self._file.missing(name, wanted, built)
         if condition.startswith(_UNKNOWN_COLUMN):
             wanted = parameters.get("objectName", "").replace("`", "")
             known = parameters.get("proposal", "").replace("`", "").split(", ")
@@ -93,8 +103,8 @@ def place_of_failure(file: PipelineFile, problem: BaseException) -> tuple[int, s
     return None
 
 
-def _follows(problem: Problem, failed: set[str]) -> bool:
-    """Return whether this is only about a table that could not be made itself."""
-    return any(f"table {name} stands below" in problem.message for name in failed) or any(
-        f"no source or table {name!r}" in problem.message for name in failed
-    )
+def _unknown_table(problem: Any) -> str:
+    """Return the table that Spark did not find; nothing if something else is wrong."""
+    if problem.getCondition() != _UNKNOWN_TABLE:
+        return ""
+    return str((problem.getMessageParameters() or {}).get("relationName", "")).replace("`", "")

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from moldau.peer.cluster import EARLIEST, Cluster
 from moldau.peer.errors import PeerError
+from moldau.peer.retries import PeerSettings
 from moldau.peer.view import parse_bootstrap
+from moldau.spark.names import OWN_TOPICS
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
 from moldau.spark.pipeline.file.file import PipelineFile
 from moldau.spark.pipeline.file.settings import TopicSink
@@ -21,11 +23,15 @@ def topic_problems(file: PipelineFile) -> tuple[list[Problem], list[str] | None]
     None for these when no broker answers.
     """
     try:
-        with Cluster(parse_bootstrap(file.settings.bootstrap)) as cluster:
+        with _connected(file) as cluster:
             topics = cluster.metadata().topics
     except PeerError as problem:
         return [file.problem(str(problem), "bootstrap")], None
-    known = {name: len(view.leaders) for name, view in topics.items() if not view.is_internal}
+    known = {
+        name: len(view.leaders)
+        for name, view in topics.items()
+        if not view.is_internal and name not in OWN_TOPICS
+    }
     problems = []
     for name, source in file.settings.sources.items():
         for topic in source.topics:
@@ -38,6 +44,12 @@ def topic_problems(file: PipelineFile) -> tuple[list[Problem], list[str] | None]
             message = f"no topic matches {source.pattern!r}{nearest(source.pattern, known)}"
             problems.append(file.problem(message, "sources", name, "pattern"))
     return problems, [name for name in written_topics(file) if name not in topics]
+
+
+def _connected(file: PipelineFile) -> Cluster:
+    security = file.security()
+    settings = None if security is None else PeerSettings(security=security)
+    return Cluster(parse_bootstrap(file.settings.bootstrap), settings)
 
 
 def matching(file: PipelineFile, pattern: str, topics: Iterable[str]) -> list[str]:
@@ -91,7 +103,9 @@ def require_topics(file: PipelineFile, more: str | None = None) -> None:
     to_make = [*(missing or ()), *([more] if more else ())]
     if to_make:
         try:
-            with Admin(file.settings.bootstrap) as admin:
+            security = file.security()
+            settings = {} if security is None else security.properties()
+            with Admin(file.settings.bootstrap, settings=settings) as admin:
                 for topic in to_make:
                     admin.create_topic(topic, wanted.get(topic) or -1, if_not_exists=True)
         except ClientError as problem:
@@ -102,10 +116,11 @@ def partitions_of(file: PipelineFile, source: str) -> dict[str, dict[int, int]]:
     """Return all partitions of a source's topics, each with the mark for its start."""
     settings = file.settings.sources[source]
     try:
-        with Cluster(parse_bootstrap(file.settings.bootstrap)) as cluster:
+        with _connected(file) as cluster:
             views = cluster.metadata(settings.topics or None).topics
             if settings.pattern:
-                shown = [name for name, view in views.items() if not view.is_internal]
+                hidden = OWN_TOPICS | {name for name, view in views.items() if view.is_internal}
+                shown = [name for name in views if name not in hidden]
                 views = {name: views[name] for name in matching(file, settings.pattern, shown)}
             for view in views.values():
                 view.check()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from moldau.spark.pipeline.plan.sources import observation
-from moldau.spark.source.progress import Progress as Offsets
+from moldau.spark.source.behind import behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +73,5 @@ def _waits(operator: Mapping[str, Any]) -> bool:
 
 
 def _lag(source: Mapping[str, Any]) -> int | None:
-    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-    if end is None or latest is None:
-        return None
-    ends = end.offsets
-    return sum(max(offset - ends.get(key, 0), 0) for key, offset in latest.offsets.items())
-
-
-def _offsets(content: Any) -> Offsets | None:
-    if isinstance(content, str):
-        content = json.loads(content)
-    return Offsets.of_json(content) if isinstance(content, dict) else None
+    found = behind(source.get("endOffset"), source.get("latestOffset"))
+    return None if found is None else sum(found.values())

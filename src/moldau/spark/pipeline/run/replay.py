@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from moldau.spark.errors import log
 from moldau.spark.pipeline.errors import PipelineError, Problem, nearest
 from moldau.spark.pipeline.file.file import PipelineFile
-from moldau.spark.pipeline.file.settings import DeltaSinkSettings, ParquetSink
+from moldau.spark.pipeline.file.settings import LakeSinkSettings, ParquetSink
+from moldau.spark.pipeline.plan.lake_sinks import is_there
 from moldau.spark.pipeline.plan.plan import Plan, PlannedSink
 from moldau.spark.pipeline.plan.sinks import Writer
 from moldau.spark.pipeline.run.progress import SinkProgress
@@ -122,24 +123,21 @@ def _writer(
     # The same span added to the same table a second time changes nothing. One that has no end is
     # another every time; so is a replay that replaces rows, perhaps by other SQL.
     span = f"{from_.isoformat() if from_ else ''}/{until.isoformat() if until else now}"
-    if isinstance(settings, DeltaSinkSettings) and _replaces(settings):
+    if isinstance(settings, LakeSinkSettings) and _replaces(settings):
         span = f"{span}/{now}"
     app_id = f"{sink.writer.app_id}/replay/{span}"
     return Writer(file, sink.writer.name, sink.writer.store, app_id, into)
 
 
-def _replaces(sink: DeltaSinkSettings) -> bool:
+def _replaces(sink: LakeSinkSettings) -> bool:
     return bool(sink.keys) or sink.mode == "complete"
 
 
 def _require_room(file: PipelineFile, writer: Writer) -> None:
     """Refuse to add rows to what has some: those of the span are probably among them."""
     sink = writer.settings
-    if isinstance(sink, DeltaSinkSettings) and not _replaces(sink):
-        from moldau.spark.lake.journal import open_table
-        from moldau.spark.lake.location import Location
-
-        is_empty = open_table(Location.parse(writer.target, sink.storage_options)) is None
+    if isinstance(sink, LakeSinkSettings) and not _replaces(sink):
+        is_empty = not is_there(file, sink, writer.target)
     elif isinstance(sink, ParquetSink) and "://" not in writer.target:
         folder = Path(writer.target)
         is_empty = not folder.exists() or not any(folder.iterdir())

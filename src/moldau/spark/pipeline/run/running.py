@@ -10,7 +10,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import (  # type: ignore[import-untyped]
+    Py4JError,
+    Py4JJavaError,
+    Py4JNetworkError,
+)
 
 from moldau.spark.errors import log
 from moldau.spark.pipeline.errors import PipelineError, Problem
@@ -19,6 +23,8 @@ from moldau.spark.pipeline.plan.plan import Plan
 from moldau.spark.pipeline.plan.tables import place_of_failure
 from moldau.spark.pipeline.reasons import in_words
 from moldau.spark.pipeline.run.checkpoint import Checkpoint
+from moldau.spark.pipeline.run.evolution import Evolution, is_newer_schema
+from moldau.spark.pipeline.run.failed_records import with_records
 from moldau.spark.pipeline.run.lost_processes import lost_process
 from moldau.spark.pipeline.run.progress import SinkProgress
 
@@ -52,9 +58,13 @@ class Running:
         self.checkpoint = checkpoint
         self.queries: dict[str, StreamingQuery] = {}
         self.progress: dict[str, SinkProgress] = {}
-        # How to start the query of a sink again, where it was.
-        self.restart: Callable[[str], None] | None = None
+        # How to start the query of a sink again, where it was, and whether with a new plan.
+        self.restart: Callable[[str, bool], None] | None = None
+        # How to go on with a newer schema.
+        self.evolution: Evolution | None = None
+        self.is_bounded = False
         self._restarts: dict[str, tuple[int, int]] = {}
+        self._paused: dict[str, PipelineError] = {}
         self._seen: dict[str, str] = {}
         self._is_open = True
         logging.getLogger(PROXY_LOG).addFilter(_is_news)
@@ -76,7 +86,7 @@ class Running:
         """Follow the queries until all have ended or `stop` is set, which stops them.
 
         PipelineError when one fails; the others are stopped then. One that has only lost a process
-        of Spark's is started again.
+        of Spark's is started again, and one that has met a newer schema goes on or pauses.
         """
         stop = stop or threading.Event()
         try:
@@ -84,15 +94,17 @@ class Running:
                 active = [query.isActive for query in self.queries.values()]
                 self._follow(on_progress)
                 restarted = [self._is_restarted(name) for name in self.queries]
-                if not any(active) and not any(restarted):
+                is_over = self.is_bounded or not self._paused
+                if is_over and not any(active) and not any(restarted):
                     break
                 stop.wait(POLL_S)
-        except GONE as problem:
-            self.stop(finish=False)
-            if not stop.is_set():
-                raise without_java(problem) from None
+            for problem in self._paused.values():
+                if not stop.is_set():
+                    raise problem
         except Exception as problem:
             self.stop(finish=False)
+            if is_gone(problem) and not stop.is_set():
+                raise without_java(problem) from None
             # The signal that stopped this process may also have stopped the others that it needs.
             if not stop.is_set():
                 raise
@@ -150,24 +162,41 @@ class Running:
         with."""
         query, outcome = self.queries[name], self.plan.sinks[name].writer.outcome
         problem = query.exception()
-        if problem is None:
+        if problem is None or name in self._paused:
             return False
         cause = outcome.failure or problem
         detail = f"{cause}\n{problem}"
+        if is_newer_schema(detail) and self.evolution is not None:
+            refusal = failure(self.file, name, cause, detail=detail)
+            return self._is_evolved(name, refusal, self.evolution)
         lost = lost_process(query, outcome.failure)
         if lost is None:
-            raise failure(self.file, name, cause, detail=detail)
+            found = failure(self.file, name, cause, detail=detail)
+            raise with_records(found, self.checkpoint, name)
+        self._restart(name, lost, detail)
+        log.warning("sink %s: %s; restarting its query where it was", name, lost)
+        return True
+
+    def _is_evolved(self, name: str, refusal: PipelineError, evolution: Evolution) -> bool:
+        plan = evolution.plan_after(self.plan, name, refusal)
+        if plan is None:
+            self._paused[name] = refusal
+            return False
+        self.plan = plan
+        self._restart(name, str(refusal), refusal.detail, is_new=True)
+        return True
+
+    def _restart(self, name: str, why: str, detail: str, is_new: bool = False) -> None:
+        """Start the query of a sink again, unless that has not helped several times."""
         batch = self.progress[name].batch
         before, times = self._restarts.get(name, (batch, 0))
         times = times + 1 if before == batch else 1
         if times > RESTARTS or self.restart is None:
-            message = f"{lost}. It failed {times} times in a row; the next run resumes here"
+            message = f"{why}. It failed {times} times in a row; the next run resumes here"
             raise PipelineError(self.file.problem(message, "sinks", name), detail=detail)
         self._restarts[name] = (batch, times)
-        log.warning("sink %s: %s; restarting its query where it was", name, lost)
-        outcome.failure = None
-        self.restart(name)
-        return True
+        self.plan.sinks[name].writer.outcome.failure = None
+        self.restart(name, is_new)
 
 
 def _stop(name: str, query: StreamingQuery, deadline: float) -> None:
@@ -180,6 +209,12 @@ def _stop(name: str, query: StreamingQuery, deadline: float) -> None:
         with suppress(Py4JError, *GONE):
             if query.isActive:
                 log.warning("the query of sink %s is still running after it was told to stop", name)
+
+
+def is_gone(problem: BaseException) -> bool:
+    """Return whether a call failed because Java has ended: it has no error of Java's own."""
+    is_bare = isinstance(problem, Py4JError) and not isinstance(problem, Py4JJavaError)
+    return is_bare or isinstance(problem, GONE)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

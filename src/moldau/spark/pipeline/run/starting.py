@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from moldau.spark.errors import log
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file.file import PipelineFile
-from moldau.spark.pipeline.file.settings import DeltaSinkSettings
+from moldau.spark.pipeline.file.settings import LakeSinkSettings
+from moldau.spark.pipeline.plan.lake_sinks import committed
 from moldau.spark.pipeline.plan.plan import Plan, PlannedSink
 from moldau.spark.pipeline.plan.sinks import Writer
 from moldau.spark.pipeline.plan.topics import partitions_of
 from moldau.spark.pipeline.run.checkpoint import Checkpoint
 from moldau.spark.pipeline.run.last_windows import finish_copy, prepare_copy
 from moldau.spark.pipeline.run.lost_processes import lost_process
-from moldau.spark.pipeline.run.running import GONE, Running, failure, without_java
+from moldau.spark.pipeline.run.running import Running, failure, is_gone, without_java
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -60,16 +61,23 @@ def start_queries(file: PipelineFile, plan: Plan, checkpoint: Checkpoint, once: 
         raise PipelineError(*problems)
     checkpoint.acquire({name: sink.sources for name, sink in plan.sinks.items()})
     running = Running(file, plan, checkpoint)
-    running.restart = lambda name: _start_query(running, plan.sinks[name], once, tries=1)
+    running.restart = lambda name, is_new: _start_query(
+        # A new plan starts as patiently as the first.
+        running,
+        running.plan.sinks[name],
+        once,
+        tries=START_TRIES if is_new else 1,
+    )
+    running.is_bounded = once
     try:
         for name, sink in plan.sinks.items():
             try:
                 _start_query(running, sink, once)
             except PipelineError:
                 raise
-            except GONE as problem:
-                raise without_java(problem) from None
             except Exception as problem:
+                if is_gone(problem):
+                    raise without_java(problem) from None
                 raise failure(file, name, problem) from None
     except BaseException:
         running.stop(finish=False)
@@ -156,13 +164,11 @@ def _is_up(query: StreamingQuery) -> bool:
 
 
 def _offsets_of_table(file: PipelineFile, sink: PlannedSink) -> Offsets | None:
-    """Return where a Delta table says to go on when the checkpoint is lost."""
+    """Return where a lake table says to go on when the checkpoint is lost."""
     settings = sink.writer.settings
-    if not isinstance(settings, DeltaSinkSettings):
+    if not isinstance(settings, LakeSinkSettings):
         return None
-    from moldau.spark.lake import committed_offsets
-
-    found = committed_offsets(sink.writer.target, sink.writer.app_id, settings.storage_options)
+    found = committed(file, settings, sink.writer.target, sink.writer.app_id)
     if found is None:
         return None
     batch, offsets = found

@@ -14,9 +14,9 @@ from moldau.broker.coordination.groups.classic.messages import (
     Sync,
     Synced,
 )
-from moldau.broker.coordination.groups.classic.report import Rebalanced
 from moldau.broker.coordination.groups.classic.store import StoreMetadata
 from moldau.broker.coordination.groups.group import Answer, Effect
+from moldau.broker.coordination.groups.report import Rebalanced
 from moldau.wire.errors import Error
 
 SESSION_MS = 10_000

@@ -8,9 +8,14 @@ from moldau.broker.coordination.deadlines import NEVER
 from moldau.broker.coordination.groups.classic.generations import NEW_MEMBER_TIMEOUT_MS, State
 from moldau.broker.coordination.groups.classic.messages import Departure, JoinedMember
 from moldau.broker.coordination.groups.classic.store import Purpose
+from moldau.broker.coordination.groups.group import Commit
 from moldau.broker.coordination.groups.records import GroupMetadata, MemberMetadata
 from moldau.wire.errors import Error
 from tests.broker.coordination.groups.classic.playing import RANGE, REBALANCE_MS, SESSION_MS, Table
+
+
+def commit(member: str, generation: int) -> Commit:
+    return Commit(member, None, generation, (), 9)
 
 
 def test_the_first_member_leads_a_generation_of_its_own_at_once() -> None:
@@ -186,19 +191,19 @@ def test_an_old_generation_and_a_stranger_are_refused() -> None:
     assert table.sync(second, 1).synced.error is Error.ILLEGAL_GENERATION
     assert table.heartbeat(first, 3) is Error.UNKNOWN_MEMBER_ID
     assert table.sync(first, 3).synced.error is Error.UNKNOWN_MEMBER_ID
-    assert table.group.check_commit(second, None, 1, 0) is Error.ILLEGAL_GENERATION
-    assert table.group.check_commit(first, None, 3, 0) is Error.UNKNOWN_MEMBER_ID
-    assert table.group.check_commit("", None, -1, 0) is Error.UNKNOWN_MEMBER_ID
-    assert table.group.check_commit(second, None, 3, 0) is Error.NONE
+    assert table.group.check_commit(commit(second, 1), 0) is Error.ILLEGAL_GENERATION
+    assert table.group.check_commit(commit(first, 3), 0) is Error.UNKNOWN_MEMBER_ID
+    assert table.group.check_commit(commit("", -1), 0) is Error.UNKNOWN_MEMBER_ID
+    assert table.group.check_commit(commit(second, 3), 0) is Error.NONE
 
 
 def test_commits_wait_for_the_assignment_but_not_for_a_rebalance_to_begin() -> None:
     table = Table()
     (first,) = table.stable("a")
     table.join(client="b")
-    assert table.group.check_commit(first, None, 1, table.now) is Error.NONE
+    assert table.group.check_commit(commit(first, 1), table.now) is Error.NONE
     table.join(first)
-    assert table.group.check_commit(first, None, 2, table.now) is Error.REBALANCE_IN_PROGRESS
+    assert table.group.check_commit(commit(first, 2), table.now) is Error.REBALANCE_IN_PROGRESS
 
 
 def test_the_protocol_with_the_most_votes_among_the_common_ones_is_chosen() -> None:
@@ -289,99 +294,6 @@ def test_an_assignment_that_is_stored_too_late_has_no_effect() -> None:
     assert table.join(member).joined.generation == newcomer.joined.generation == 2
 
 
-def static_pair(table: Table) -> tuple[str, str]:
-    """Two static members, the first one leading, in a stable group."""
-    one = table.join(instance="one").joined.member_id
-    two = table.join(instance="two")
-    table.join(one, instance="one")
-    generation = two.joined.generation
-    assignments = {one: b"1", two.joined.member_id: b"2"}
-    table.sync(one, generation, assignments, instance_id="one")
-    table.sync(two.joined.member_id, generation, instance_id="two")
-    assert table.state() is State.STABLE
-    return one, two.joined.member_id
-
-
-def test_a_static_member_that_restarts_gets_its_assignment_without_a_rebalance() -> None:
-    table = Table()
-    _, two = static_pair(table)
-    generation = table.group.generation
-    back = table.join(instance="two").joined
-    assert (back.error, back.generation, back.skip_assignment) == (Error.NONE, generation, False)
-    assert back.member_id != two
-    assert table.state() is State.STABLE
-    synced = table.sync(back.member_id, generation, instance_id="two").synced
-    assert synced.assignment == b"2"
-    assert table.heartbeat(two, generation, "two") is Error.FENCED_INSTANCE_ID
-    assert table.heartbeat(back.member_id, generation, "two") is Error.NONE
-    assert table.sync(two, generation, instance_id="two").synced.error is Error.FENCED_INSTANCE_ID
-    assert table.stored[-1].purpose is Purpose.REPLACEMENT
-
-
-def test_a_static_leader_that_restarts_is_told_to_leave_the_assignment_as_it_is() -> None:
-    table = Table()
-    one, _ = static_pair(table)
-    back = table.join(instance="one").joined
-    assert back.skip_assignment
-    assert back.leader == back.member_id
-    assert len(back.members) == 2
-    older = table.join(instance="one", skips=False).joined
-    assert not older.skip_assignment
-    assert older.leader == back.member_id
-    assert older.leader not in (one, older.member_id)
-    assert older.members == ()
-
-
-def test_a_static_member_that_comes_back_otherwise_than_it_was_causes_a_rebalance() -> None:
-    table = Table()
-    one, _ = static_pair(table)
-    back = table.join(instance="two", protocols=(("other", b""), *RANGE))
-    assert back.joined.error is Error.NONE
-    table.join(one, instance="one", protocols=(("other", b""), *RANGE))
-    table.join(back.joined.member_id, instance="two", protocols=(("other", b""), *RANGE))
-    assert table.group.protocol == "other"
-    table.sync(one, table.group.generation, {}, instance_id="one")
-    assert table.state() is State.STABLE
-    narrowed = table.join(instance="two", protocols=RANGE)
-    assert not narrowed.is_answered
-    assert table.state() is State.PREPARING_REBALANCE
-
-
-def test_a_static_member_that_cannot_be_stored_is_its_old_self() -> None:
-    table = Table()
-    _, two = static_pair(table)
-    generation = table.group.generation
-    table.hold_writes = True
-    back = table.join(instance="two", protocols=(("range", b"new"),), session_ms=SESSION_MS * 2)
-    assert not back.is_answered
-    table.finish_writes(Error.COORDINATOR_NOT_AVAILABLE)
-    assert back.joined.error is Error.COORDINATOR_NOT_AVAILABLE
-    assert table.heartbeat(two, generation, "two") is Error.NONE
-    assert table.group.members[two].protocols == RANGE
-    assert table.group.members[two].session_timeout_ms == SESSION_MS
-
-
-def test_a_static_member_may_be_away_during_a_rebalance_but_not_for_ever() -> None:
-    table = Table()
-    one, two = static_pair(table)
-    table.group.members[two].rebalance_timeout_ms = 5_000
-    again = table.join(one, (("range", b"changed"),), instance="one", rebalance_ms=5_000)
-    table.pass_time(5_000)
-    assert [member.member_id for member in again.joined.members] == [one, two]
-    table.sync(one, table.group.generation, {one: b"", two: b""}, instance_id="one")
-    table.pass_time(5_000)
-    assert list(table.group.members) == [one]
-
-
-def test_when_only_silent_static_members_are_left_the_group_waits_for_their_sessions() -> None:
-    table = Table()
-    one, two = static_pair(table)
-    table.leave(Departure(two, "two"))
-    table.pass_time(SESSION_MS)
-    assert table.state() is State.EMPTY
-    assert table.heartbeat(one, table.group.generation) is Error.UNKNOWN_MEMBER_ID
-
-
 def test_a_full_group_takes_nobody_else() -> None:
     table = Table(max_size=2)
     first, second = table.stable("a", "b")
@@ -391,13 +303,6 @@ def test_a_full_group_takes_nobody_else() -> None:
     table.leave(second)
     third = table.join(client="c")
     assert table.join(first).joined.generation == third.joined.generation
-
-
-def test_a_static_member_finds_its_place_in_a_full_group() -> None:
-    table = Table(max_size=2)
-    static_pair(table)
-    assert table.join(instance="two").joined.error is Error.NONE
-    assert table.join(instance="three").joined.error is Error.GROUP_MAX_SIZE_REACHED
 
 
 def test_ids_that_nobody_joins_with_do_not_pile_up() -> None:
@@ -466,7 +371,7 @@ def test_a_group_that_dies_sends_everyone_away() -> None:
     assert table.join(client="c").joined.error is Error.COORDINATOR_NOT_AVAILABLE
     assert table.heartbeat(second, 2) is Error.COORDINATOR_NOT_AVAILABLE
     assert table.sync(second, 2).synced.error is Error.COORDINATOR_NOT_AVAILABLE
-    assert table.group.check_commit(second, None, 2, 0) is Error.COORDINATOR_NOT_AVAILABLE
+    assert table.group.check_commit(commit(second, 2), 0) is Error.COORDINATOR_NOT_AVAILABLE
     assert table.group.expire(NEVER) == []
 
 
@@ -474,42 +379,3 @@ def test_a_group_that_dies_sends_everyone_away() -> None:
 def test_a_member_id_fits_the_protocol_whatever_the_client_is_called(client: str) -> None:
     member_id = Table().join(client=client).joined.member_id
     assert len(member_id.encode()) < 32767
-
-
-def test_a_rebalance_is_told_in_one_line_with_its_reason() -> None:
-    table = Table("orders")
-    first, second = table.stable("a", "b")
-    assert str(table.reports[0]) == (
-        "group 'orders' rebalanced to generation 1 in 0 ms because 'a-1' joined."
-        " Now 1 member by 'range', led by 'a-1'. Nothing to do."
-    )
-    table.pass_time(SESSION_MS - 1)
-    table.heartbeat(second, 2)
-    table.pass_time(1)
-    assert len(table.reports) == 2
-    generation = table.join(second).joined.generation
-    table.sync(second, generation, {})
-    report = table.reports[-1]
-    assert report.needs_action
-    assert f"'{first}' sent no heartbeat within its session timeout." in str(report)
-    assert "To do: check whether it still runs" in str(report)
-    table.leave(second)
-    assert str(table.reports[-1]).endswith("'b-2' left. Now it is empty. Nothing to do.")
-
-
-def test_a_name_with_a_line_break_makes_no_second_line() -> None:
-    table = Table("group\nERROR")
-    table.stable("client\nERROR", *"abcdefgh")
-    assert all("\n" not in str(report) for report in table.reports)
-    assert len(table.reports) == 9
-
-
-def test_a_report_names_late_members_in_the_order_they_came_whatever_the_process() -> None:
-    table = Table(initial_delay_ms=100)
-    for client in "abcde":
-        table.join(client=client, session_ms=2 * REBALANCE_MS)
-    table.pass_time(200)
-    assert table.state() is State.COMPLETING_REBALANCE
-    table.pass_time(REBALANCE_MS)
-    assert table.state() is State.EMPTY
-    assert "'a-1', 'b-2', 'c-3', 'd-4', 'e-5' never asked" in str(table.reports[-1])

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from moldau.broker.coordination.deadlines import NEVER
 from moldau.broker.coordination.groups.classic.generations import State
 from moldau.broker.coordination.groups.classic.messages import Departure
+from moldau.broker.coordination.groups.group import Commit
 from moldau.wire.errors import Error
 from tests.broker.coordination.groups.classic.playing import Table, Ticket
 
@@ -121,7 +122,7 @@ class Play(RuleBasedStateMachine):
     )
     def lie(self, member: str, generation: int, instance: str | None) -> None:
         self.table.heartbeat("nobody", generation, instance)
-        self.table.group.check_commit("nobody", instance, generation, self.table.now)
+        self.table.group.check_commit(Commit("nobody", instance, generation, (), 9), self.table.now)
         errors = self.table.leave(Departure("nobody", instance))
         assert errors[0] in (Error.UNKNOWN_MEMBER_ID, Error.FENCED_INSTANCE_ID)
         # Only a stale generation, so that it cannot speak for somebody who is there.

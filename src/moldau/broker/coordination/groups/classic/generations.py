@@ -18,6 +18,7 @@ of them support, and a leader, who decides on the assignment.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from moldau.broker.coordination.deadlines import NEVER
@@ -26,12 +27,13 @@ from moldau.broker.coordination.groups.classic.initial_delay import InitialDelay
 from moldau.broker.coordination.groups.classic.member import Member
 from moldau.broker.coordination.groups.classic.messages import Joined, Synced
 from moldau.broker.coordination.groups.classic.pending import Pending
-from moldau.broker.coordination.groups.classic.report import Cause, Reasons, Rebalanced
 from moldau.broker.coordination.groups.classic.roster import Roster
 from moldau.broker.coordination.groups.classic.store import Purpose, StoreMetadata
+from moldau.broker.coordination.groups.classic.subscription import CONSUMER
 from moldau.broker.coordination.groups.classic.waiting import Waiting
 from moldau.broker.coordination.groups.group import Effect, Ticket
 from moldau.broker.coordination.groups.records import GroupMetadata
+from moldau.broker.coordination.groups.report import Cause, Reasons, Rebalanced
 from moldau.wire.errors import Error
 
 # How long a new member's parked JoinGroup is believed in; it has no id yet to send heartbeats with.
@@ -103,6 +105,18 @@ class Generations:
         self.state = State.STABLE if roster.members else State.EMPTY
         if roster.leader not in roster.members:
             roster.leader = next(iter(roster.members), None)
+        self.subscribed = roster.subscribed_topics()
+
+    def take_over(self, members: Iterable[Member], number: int, now: int) -> None:
+        """Go on with the members of a consumer group, who have to rejoin."""
+        roster = self.roster
+        roster.protocol_type = CONSUMER
+        for member in members:
+            roster.enter(member)
+            self.expect(member, now)
+        self.number = number
+        self.state = State.STABLE
+        roster.protocol = roster.choose_protocol()
         self.subscribed = roster.subscribed_topics()
 
     # The join phase

@@ -13,20 +13,20 @@ from collections.abc import Callable, Sequence
 from moldau.broker.coordination.deadlines import NEVER
 from moldau.broker.coordination.groups.classic import views
 from moldau.broker.coordination.groups.classic.generations import Generations, State
+from moldau.broker.coordination.groups.classic.kept import KeptGroup
 from moldau.broker.coordination.groups.classic.member import Member
 from moldau.broker.coordination.groups.classic.messages import Departure, Join, Joined, Sync, Synced
-from moldau.broker.coordination.groups.classic.report import Cause
 from moldau.broker.coordination.groups.classic.static import Replacement
 from moldau.broker.coordination.groups.classic.store import Purpose, StoreMetadata
-from moldau.broker.coordination.groups.group import Effect, Ticket
-from moldau.broker.coordination.groups.records import GroupMetadata
+from moldau.broker.coordination.groups.group import CLASSIC, Commit, Effect, Ticket
+from moldau.broker.coordination.groups.report import Cause
 from moldau.wire.errors import Error
 
 # Member ids are made of names that clients choose, and must fit a string of the protocol.
 _LONGEST_PREFIX = 255
 
 
-class ClassicGroup:
+class ClassicGroup(KeptGroup):
     """A group whose members rebalance by JoinGroup and SyncGroup; a `Group`, as its coordinator
     knows it. No I/O and no clock, and nobody is waited for.
 
@@ -37,17 +37,12 @@ class ClassicGroup:
     Tickets stand for requests that are not answered yet; each is handed back once, in an Answer.
     """
 
-    kind = "classic"
+    kind = CLASSIC
 
     __slots__ = (
-        "_generations",
         "_new_id",
-        "_waiting",
-        "id",
-        "max_size",
         "members",
         "pending",
-        "roster",
     )
 
     def __init__(
@@ -58,22 +53,10 @@ class ClassicGroup:
         initial_delay_ms: int = 0,
         max_size: int = NEVER,
     ) -> None:
-        self.id = id
-        self.max_size = max_size
+        super().__init__(id, Generations(id, initial_delay_ms), max_size)
         self._new_id = new_id
-        self._generations = Generations(id, initial_delay_ms)
-        self.roster = self._generations.roster
-        self._waiting = self._generations.waiting
         self.members = self.roster.members
         self.pending = self._generations.pending
-
-    def restore(self, metadata: GroupMetadata, now: int) -> list[Effect]:
-        """Go on from what was written down; members have a session timeout to be heard of."""
-        self._generations.restore(metadata, now)
-        if len(self.members) > self.max_size:
-            self._generations.note(Cause.SHRUNK, next(reversed(self.members)), now)
-            self._generations.prepare(now)
-        return self._generations.take_effects()
 
     # What is known of it
 
@@ -304,12 +287,15 @@ class ClassicGroup:
             return Error.REBALANCE_IN_PROGRESS
         return Error.NONE
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, now: int
-    ) -> Error:
-        """Say whether these may commit offsets; a member that does is alive as by a heartbeat."""
+    def check_commit(self, commit: Commit, now: int) -> Error:
+        """Say whether offsets may be committed so; a member that does is alive as by a
+        heartbeat."""
+        member_id, instance_id, generation = commit[:3]
         if self.state is State.DEAD:
             return Error.COORDINATOR_NOT_AVAILABLE
+        if commit.is_transactional and generation < 0 and not member_id and instance_id is None:
+            # Who says nothing of a member may commit beside members (KIP-447).
+            return Error.NONE
         if generation < 0 and self.state is State.EMPTY:
             # A consumer that assigns partitions to itself, or an operator.
             return Error.NONE
@@ -318,9 +304,13 @@ class ClassicGroup:
         error = self._check_generation(member_id, instance_id, generation)
         if error:
             return error
-        if self.state is State.COMPLETING_REBALANCE:
+        if self.state is State.COMPLETING_REBALANCE and not commit.is_transactional:
             return Error.REBALANCE_IN_PROGRESS
         self.members[member_id].heard(now)
+        return Error.NONE
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> Error:
+        """Whoever may read the offsets at all may read them at any time."""
         return Error.NONE
 
     def leave(self, departures: Sequence[Departure], now: int) -> tuple[list[Error], list[Effect]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from moldau.broker.coordination.groups.classic.messages import Join, Protocols
 from moldau.broker.coordination.groups.records import MemberMetadata
 
 
-@dataclass(slots=True, eq=False)
-class Member:
+class Member(msgspec.Struct, eq=False):
     """One member: what it told about itself, what it was assigned, until when it counts as alive.
 
     A member is new until its first generation: it does not know its id yet and cannot send
@@ -66,6 +66,11 @@ class Member:
             if name == protocol:
                 return data
         return b""
+
+    def vote_for(self, protocol: str | None) -> str:
+        """Return the protocol that the group chose, or before it did the one that it likes best."""
+        names = [name for name, _ in self.protocols]
+        return protocol if protocol in names else names[0]
 
     def vote(self, candidates: Iterable[str]) -> str:
         """Return the one of the candidates that the member likes best."""

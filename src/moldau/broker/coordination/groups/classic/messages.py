@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from moldau.wire.errors import Error
 
@@ -11,8 +12,7 @@ from moldau.wire.errors import Error
 Protocols = tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(msgspec.Struct, frozen=True):
     """A JoinGroup request. An empty member id: somebody new, or a static member that restarted."""
 
     member_id: str
@@ -29,8 +29,7 @@ class Join:
     can_skip_assignment: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(msgspec.Struct, frozen=True):
     """A SyncGroup request; only the leader's has assignments that count."""
 
     member_id: str
@@ -56,8 +55,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """The answer to a Join."""
 
     error: Error
@@ -70,8 +68,7 @@ class Joined:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(msgspec.Struct, frozen=True):
     """The answer to a Sync."""
 
     error: Error

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from moldau.broker.coordination.groups.classic.member import Member
 from moldau.broker.coordination.groups.classic.messages import Joined, Protocols
 from moldau.broker.coordination.groups.classic.roster import Roster
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(msgspec.Struct, frozen=True):
     """A static member's old self, to go back to if the new one cannot be stored."""
 
     old_id: str

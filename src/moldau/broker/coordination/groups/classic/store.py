@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from moldau.broker.coordination.groups.classic.static import Replacement
 from moldau.broker.coordination.groups.group import Store
@@ -19,8 +20,7 @@ class Purpose(Enum):
     EMPTY = "the last member is gone"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreMetadata(Store):
+class StoreMetadata(Store, msgspec.Struct, frozen=True):
     """The group as it is to be from here on must be written down."""
 
     purpose: Purpose

@@ -1,0 +1,1 @@
+"""Cases of coordinators: groups of all kinds, offsets, transactions."""

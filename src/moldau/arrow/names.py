@@ -1,0 +1,3 @@
+"""Names of columns."""
+
+HEADERS = "headers"

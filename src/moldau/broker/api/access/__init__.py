@@ -1,0 +1,1 @@
+"""APIs of access control: rules, quotas, and the passwords of SCRAM users."""

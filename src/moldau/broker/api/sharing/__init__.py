@@ -1,0 +1,1 @@
+"""APIs of share groups (KIP-932): fetching, acknowledging, and the states of shared partitions."""

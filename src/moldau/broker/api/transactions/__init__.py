@@ -1,0 +1,1 @@
+"""APIs about transactions: who produces, what belongs to a transaction, and how it ends."""

@@ -1,0 +1,101 @@
+"""The uniform assignor: everyone gets as many partitions as everyone else, and keeps what it has.
+
+Balance comes first, then stickiness: no two members that read the same topics differ by more than
+one partition, and a partition moves only for the sake of that. Members with different subscriptions
+are balanced by `heterogeneous`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from moldau.broker.coordination.groups.assignors.assignor import Assignment, MemberSpec
+from moldau.broker.coordination.groups.assignors.hash_order import (
+    hash_order,
+    string_hash,
+    uuid_hash,
+)
+from moldau.broker.coordination.groups.assignors.heterogeneous import Balance
+from moldau.broker.coordination.groups.assignors.partitions import changed, walk
+
+_NONE: frozenset[int] = frozenset()
+
+
+class UniformAssignor:
+    """Kafka's default, with Kafka's results."""
+
+    name = "uniform"
+
+    def assign(
+        self, members: Mapping[str, MemberSpec], sizes: Mapping[UUID, int]
+    ) -> dict[str, Assignment]:
+        subscriptions = {member.topics for member in members.values()}
+        if not any(subscriptions):
+            return {id: {} for id in members}
+        if len(subscriptions) == 1:
+            return _assign_alike(members, sizes)
+        return Balance(members, sizes).assign()
+
+
+def _assign_alike(
+    members: Mapping[str, MemberSpec], sizes: Mapping[UUID, int]
+) -> dict[str, Assignment]:
+    """Assign where all read the same topics."""
+    taken: dict[UUID, set[int]] = {topic: set() for topic in sizes}
+    for member in members.values():
+        for topic, partitions in member.assigned.items():
+            if topic in taken:
+                taken[topic] |= partitions
+    free = [
+        (topic, partition)
+        for topic in hash_order(sizes, uuid_hash)
+        for partition in range(sizes[topic])
+        if partition not in taken[topic]
+    ]
+    least, more = divmod(sum(sizes.values()), len(members))
+    kept_of: dict[str, dict[UUID, list[int]]] = {}
+    gained_of: dict[str, dict[UUID, list[int]]] = {}
+    hungry: list[tuple[str, int]] = []
+    for place, id in enumerate(hash_order(members, string_hash)):
+        has_more = more > 0
+        quota = least + has_more
+        kept: dict[UUID, list[int]] = {}
+        assigned = members[id].assigned
+        for topic in hash_order(assigned, uuid_hash):
+            if topic not in sizes:
+                continue
+            ordered = walk(assigned[topic])
+            if quota:
+                kept[topic] = ordered[:quota]
+            free += [(topic, partition) for partition in ordered[quota:]]
+            quota -= min(quota, len(ordered))
+        kept_of[id] = kept
+        if quota and has_more and len(members) - place > more:
+            # Those who come later may have one too many already, and keep it.
+            quota -= 1
+            has_more = False
+        if quota:
+            hungry.append((id, quota))
+        more -= has_more
+    rest = iter(free)
+    for id, quota in hungry:
+        gained = gained_of[id] = {}
+        for _, (topic, partition) in zip(range(quota), rest, strict=False):
+            gained.setdefault(topic, []).append(partition)
+    return {
+        id: _combine(members[id].assigned, kept, gained_of.get(id, {}))
+        for id, kept in kept_of.items()
+    }
+
+
+def _combine(
+    before: Assignment, kept: Mapping[UUID, list[int]], gained: Mapping[UUID, list[int]]
+) -> Assignment:
+    """Return a member's assignment; sets of partitions that did not change stay as they are."""
+    found: dict[UUID, frozenset[int]] = {}
+    for topic in (*kept, *(topic for topic in gained if topic not in kept)):
+        had, has, gets = before.get(topic, _NONE), kept.get(topic, ()), gained.get(topic, ())
+        is_same = len(has) == len(had) and not gets
+        found[topic] = had if is_same else changed(had, has, gets)
+    return found

@@ -1,0 +1,1 @@
+"""The doors of secure listeners: TLS handshakes, logins, and the security between brokers."""

@@ -1,0 +1,197 @@
+"""The acceptor of a TLS listener: takes connections, and hands them on after the handshake.
+
+A connection counts from the moment that it is taken, since a handshake costs more than most
+requests. Only a few are taken in one round of the loop, so that a crowd at the door does not keep
+those inside waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from moldau.broker.net.connections import TOO_OFTEN
+from moldau.broker.net.context import plain_host
+from moldau.broker.net.doors.tls_contexts import TlsContexts
+from moldau.broker.net.hangups import Hangups
+from moldau.security.alerts import alert_of
+from moldau.security.tls import problem_in_words
+
+logger = logging.getLogger("moldau.broker")
+
+_MOST_IN_ROUND = 8
+# How long to wait when the system has no more descriptors.
+_EXHAUSTED_S = 0.2
+# How long a closing side waits for the other to say that it closes, too.
+_SHUTDOWN_S = 1.0
+_UNREAD = 16 << 10
+
+
+class Crowd(Protocol):
+    """All connections of a listener's kind, those inside and those at the door."""
+
+    hangups: Hangups
+
+    def has_room(self, coming: int) -> bool:
+        """Return whether there may be one more, beside so many that are still coming in."""
+
+    def has_room_of(self, host: str, coming: int) -> bool:
+        """Return whether there may be one more of an address, beside so many that are coming."""
+
+    def wait_s(self, host: str) -> float:
+        """Count a new connection of an address; return how long it has to wait for another."""
+
+    def __contains__(self, connection: Any) -> bool:
+        """Return whether a connection is inside."""
+
+
+class TlsAcceptor:
+    """The door of one listener, open from `serve` to `close`. Event loop only."""
+
+    def __init__(
+        self,
+        connections: Crowd,
+        contexts: TlsContexts,
+        connect: Callable[[], asyncio.BaseProtocol],
+        timeout_s: float,
+    ) -> None:
+        self._connections = connections
+        self._contexts = contexts
+        self._connect = connect
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._sockets: list[socket.socket] = []
+        self._handshakes: set[asyncio.Task[None]] = set()
+        # Those of addresses that connect too often, until they are closed.
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
+        # What is at the door, by address: connections before the end of their handshake, and the
+        # sockets that are held.
+        self._coming: dict[str, set[object]] = {}
+
+    def serve(self, sockets: list[socket.socket]) -> None:
+        """Take connections from these sockets, which belong to the acceptor from now on."""
+        self._sockets = sockets
+        for each in sockets:
+            each.setblocking(False)
+            self._loop.add_reader(each, self._accept, each)
+
+    def close(self) -> None:
+        """Take no further connection, and end those that have not got through yet."""
+        for each in self._sockets:
+            self._loop.remove_reader(each)
+            each.close()
+        self._sockets = []
+        for handshake in self._handshakes:
+            handshake.cancel()
+        for held, timer in self._held.items():
+            timer.cancel()
+            held.close()
+        self._held.clear()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_MOST_IN_ROUND):
+            try:
+                accepted, (host, *_) = listening.accept()
+            except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+                return
+            except OSError as reason:
+                self._refuse("anybody", f"it cannot be taken: {reason}")
+                self._loop.remove_reader(listening)
+                self._loop.call_later(_EXHAUSTED_S, self._accept_again, listening)
+                return
+            if not self._connections.has_room(len(self._handshakes) + len(self._held)):
+                accepted.close()
+                self._refuse(host, "the limit of max.connections or of the system is reached")
+                continue
+            host = plain_host(host)
+            if not self._has_room_of(host):
+                accepted.close()
+                self._refuse(host, "the limit of max.connections.per.ip is reached")
+                continue
+            wait_s = self._connections.wait_s(host)
+            if wait_s:
+                self._coming.setdefault(host, set()).add(accepted)
+                timer = self._loop.call_later(wait_s, self._let_go, accepted, host)
+                self._held[accepted] = timer
+                continue
+            accepted.setblocking(False)
+            connection = self._connect()
+            self._coming.setdefault(host, set()).add(connection)
+            handshake = self._loop.create_task(self._greet(accepted, host, connection))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _let_go(self, held: socket.socket, host: str) -> None:
+        if self._held.pop(held, None) is not None:
+            self._came(host, held)
+            held.close()
+            self._refuse(host, TOO_OFTEN)
+
+    def _has_room_of(self, host: str) -> bool:
+        coming = self._coming.get(host, ())
+        if self._connections.has_room_of(host, len(coming)):
+            return True
+        # One that has just come in counts there already.
+        at_door = sum(each not in self._connections for each in coming)
+        return self._connections.has_room_of(host, at_door)
+
+    def _came(self, host: str, coming: object) -> None:
+        others = self._coming[host]
+        others.discard(coming)
+        if not others:
+            del self._coming[host]
+
+    async def _greet(
+        self, accepted: socket.socket, host: str, connection: asyncio.BaseProtocol
+    ) -> None:
+        # The transport owns the socket, and closes it whatever comes of the handshake. With a
+        # second descriptor the client can be told after that why it failed.
+        try:
+            own = accepted.dup()
+        except OSError as reason:
+            accepted.close()
+            self._came(host, connection)
+            self._refuse(host, f"it cannot be taken: {reason}")
+            return
+        with own:
+            try:
+                await self._loop.connect_accepted_socket(
+                    lambda: connection,
+                    accepted,
+                    ssl=self._contexts.current,
+                    ssl_handshake_timeout=self._timeout_s,
+                    ssl_shutdown_timeout=_SHUTDOWN_S,
+                )
+            except OSError as problem:
+                self._refuse(host, f"the TLS handshake failed: {problem_in_words(problem)}")
+                alert = alert_of(problem)
+                if alert:
+                    await self._tell(own, alert)
+            finally:
+                self._came(host, connection)
+
+    async def _tell(self, own: socket.socket, alert: bytes) -> None:
+        """Send an alert, and wait for a moment until the client has closed, too.
+
+        Closing at once, while something of the client's is unread, would take the alert back.
+        """
+        own.setblocking(False)
+        with contextlib.suppress(OSError, TimeoutError):
+            # Nothing was sent for a while: it fits into the socket's buffer, or the client is gone.
+            own.send(alert)
+            own.shutdown(socket.SHUT_WR)
+            async with asyncio.timeout(_SHUTDOWN_S):
+                while await self._loop.sock_recv(own, _UNREAD):
+                    pass
+
+    def _refuse(self, host: str, reason: str) -> None:
+        if self._connections.hangups.note(host, reason):
+            logger.warning("closing connection from %s: %s", host, reason)

@@ -1,0 +1,1 @@
+"""Outputs: how a connection sends, by a plain socket or by a transport."""

@@ -1,0 +1,118 @@
+"""The audit: every refusal, and on request every admission, with who, from where and by which rule.
+
+The first of a kind is told at once. Those that follow are counted and told together at the end of
+an interval, so that a flood stays one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from moldau.broker.security.principal import Principal, shortened
+from moldau.wire.acls import Operation, Resource, in_words
+from moldau.wire.apis import Api
+
+logger = logging.getLogger("moldau.audit")
+
+# The kinds that are counted apart in an interval; all others share one line.
+_MOST_KINDS = 1000
+# The names of resources that are told of one kind, and how much of each: who asks chooses them.
+_MOST_NAMES = 10
+_LONGEST_NAME = 255
+
+Question = tuple[Principal, str, int, int, str]
+Kind = tuple[Principal | None, str, int, int, int, bool, str]
+
+
+class Entry(msgspec.Struct):
+    """What was decided alike in one interval: how often, and on which resources."""
+
+    kind: Kind
+    count: int = 0
+    names: set[str] = msgspec.field(default_factory=set)
+
+    def described(self) -> dict[str, Any]:
+        """Return it for programs, as the topic of the audit has it."""
+        principal, host, api, operation, resource, allowed, rule = self.kind
+        return {
+            "decision": "allowed" if allowed else "denied",
+            "principal": None if principal is None else str(principal),
+            "host": host,
+            "api": Api(api).name if api in set(Api) else "HTTP",
+            "operation": in_words(Operation(operation)),
+            "resource": in_words(Resource(resource)),
+            "names": sorted(self.names),
+            "rule": rule,
+            "count": self.count,
+        }
+
+    def __str__(self) -> str:
+        entry = self.described()
+        names = ", ".join(map(repr, entry["names"]))
+        if len(self.names) >= _MOST_NAMES:
+            names += " and others"
+        who = shortened(entry["principal"] or "others", _LONGEST_NAME)
+        times = "" if self.count == 1 else f" {self.count} times"
+        return (
+            f"{entry['decision']}{times}: {who} from {entry['host']}, {entry['operation']} on "
+            f"{entry['resource']} {names} for {entry['api']} ({entry['rule']})"
+        )
+
+
+class Audit:
+    """The decisions of one broker, counted per interval. Event loop only.
+
+    `publish` is given what each interval had, for whoever keeps it.
+    """
+
+    def __init__(
+        self,
+        call_later: Callable[..., asyncio.TimerHandle],
+        interval_ms: int,
+        *,
+        with_admissions: bool = False,
+    ) -> None:
+        self._call_later = call_later
+        self._interval_s = interval_ms / 1000
+        self.with_admissions = with_admissions
+        self._entries: dict[Kind, Entry] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.publish: Callable[[list[dict[str, Any]]], None] | None = None
+
+    def note(self, question: Question, allowed: bool, rule: str, api: int) -> None:
+        """Count a decision."""
+        if allowed and not self.with_admissions:
+            return
+        principal, host, operation, resource, name = question
+        kind: Kind = (principal, host, api, operation, resource, allowed, rule)
+        entry = self._entries.get(kind)
+        if entry is None:
+            if len(self._entries) >= _MOST_KINDS:
+                kind = (None, "anywhere", api, operation, resource, allowed, "various")
+                entry = self._entries.get(kind)
+            if entry is None:
+                entry = self._entries[kind] = Entry(kind)
+        entry.count += 1
+        if len(entry.names) < _MOST_NAMES:
+            entry.names.add(shortened(name, _LONGEST_NAME))
+        if entry.count == 1:
+            logger.info("%s", str(entry))
+        if self._timer is None:
+            self._timer = self._call_later(self._interval_s, self.tell)
+
+    def tell(self) -> None:
+        """Tell what was counted since the first of each kind, and start again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        entries, self._entries = list(self._entries.values()), {}
+        for entry in entries:
+            if entry.count > 1:
+                logger.info("%s", str(entry))
+        if self.publish is not None and entries:
+            self.publish([entry.described() for entry in entries])

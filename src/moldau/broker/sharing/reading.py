@@ -1,0 +1,59 @@
+"""Reading for share groups: slices of the log, with the batches that are in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from moldau.log.errors import StorageError
+from moldau.log.files.open_files import Slice
+from moldau.log.log import Log
+from moldau.records.batch import HEADER, HEADER_SIZE, BatchHeader
+
+# How much is read at a time to find the headers of small batches.
+_CHUNK = 16 << 10
+
+
+class FoundBatch(NamedTuple):
+    """A batch within a slice: its header, and where it ends there."""
+
+    header: BatchHeader
+    end: int
+
+
+def batches_of(found: Slice) -> Iterator[FoundBatch]:
+    """Go through the batches of a slice; as far as anybody asks, for each may take a read."""
+    data, start, position = b"", 0, 0
+    while position < found.size:
+        at = position - start
+        if at + HEADER_SIZE > len(data):
+            wanted = min(_CHUNK, found.size - position)
+            try:
+                data = os.pread(found.file.fd, wanted, found.position + position)
+            except OSError as error:
+                raise StorageError.of("a segment", error) from error
+            start, at = position, 0
+            if len(data) < HEADER_SIZE:
+                return
+        header = BatchHeader._make(HEADER.unpack_from(data, at))
+        position += header.size
+        yield FoundBatch(header, position)
+
+
+def aborted_ranges(log: Log, batches: Sequence[FoundBatch]) -> list[tuple[int, int]]:
+    """Return the offsets, first and last, of batches whose transactions were aborted."""
+    if not log.has_aborted or not batches:
+        return []
+    first, last = batches[0].header.base_offset, batches[-1].header.last_offset
+    aborted = sorted(log.aborted_transactions(first, last + 1), key=lambda each: each[1])
+    found: list[tuple[int, int]] = []
+    producers: set[int] = set()
+    for header, _ in batches:
+        while aborted and aborted[0][1] <= header.last_offset:
+            producers.add(aborted.pop(0)[0])
+        if header.is_control:
+            producers.discard(header.producer_id)
+        elif header.is_transactional and header.producer_id in producers:
+            found.append((header.base_offset, header.last_offset))
+    return found

@@ -1,0 +1,1 @@
+"""Pipelines for the command line: their files, their processes, and what they say of themselves."""

@@ -1,0 +1,1 @@
+"""Share groups on the command line: reading as a member, and what groups are at."""

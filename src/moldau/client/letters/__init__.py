@@ -1,0 +1,1 @@
+"""Dead letters: read from their topics, and moved back to where they came from, once each."""

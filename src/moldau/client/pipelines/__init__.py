@@ -1,0 +1,1 @@
+"""Pipelines as others see them: the status that each writes to a topic. Needs no Spark."""

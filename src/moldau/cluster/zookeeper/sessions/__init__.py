@@ -1,0 +1,1 @@
+"""Sessions: how a broker talks to ZooKeeper; nothing here knows what the nodes mean."""

@@ -1,0 +1,1 @@
+"""Who asks, and what keeps other people's pages out."""

@@ -1,0 +1,103 @@
+"""A console: the parts of one, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from moldau.console.access.oidc import Oidc
+from moldau.console.access.sessions import Sessions
+from moldau.console.audit import Audit
+from moldau.console.audit_topic import AuditTopic
+from moldau.console.pool import ClusterPool
+from moldau.console.sampling.watch import Watch
+from moldau.console.search.process import Search, Searches
+from moldau.console.search.request import SearchRequest
+from moldau.console.settings import ConsoleSettings
+from moldau.console.values.masks import TopicMasks
+from moldau.console.values.registered import RegisteredValues
+from moldau.console.visitor import Visitor
+from moldau.schemas.client import RegistryClient
+
+# Calls that are answered at the same time.
+_THREADS = 8
+_REGISTRY_WITHIN_S = 10.0
+_LOOP_WITHIN_S = 30.0
+
+T = TypeVar("T")
+
+
+class Console:
+    """What the endpoints share. Started in the event loop, or in a thread
+    that says which one is meant."""
+
+    def __init__(
+        self, settings: ConsoleSettings, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        self.settings = settings
+        self.pool = ClusterPool(settings)
+        self.sessions = Sessions()
+        self.audit = Audit(AuditTopic(settings, self.pool).publish)
+        self.watch = Watch(settings, self.pool)
+        self.searches = Searches()
+        self.oidc = None if settings.oidc is None else Oidc(settings, settings.oidc)
+        self._loop = loop or asyncio.get_running_loop()
+        self.threads = ThreadPoolExecutor(_THREADS, "moldau-console")
+        self._lock = threading.Lock()
+        self._registries: dict[str | None, tuple[RegistryClient, RegisteredValues]] = {}
+
+    def start(self) -> None:
+        self.watch.start()
+
+    async def stop(self) -> None:
+        """End what runs; calls under way are not waited for."""
+        self.watch.stop()
+        await self.searches.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.pool.close()
+        if self.oidc is not None:
+            self.oidc.close()
+
+    def in_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in the event loop, and wait for it in a thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_LOOP_WITHIN_S)
+
+    async def begin_search(self, visitor: Visitor, request: SearchRequest) -> Search:
+        return self.searches.begin(visitor, request)
+
+    def registry_of(self, visitor: Visitor) -> RegistryClient | None:
+        """Return the registry as a visitor may use it; None if there is none."""
+        found = self._registry(visitor)
+        return None if found is None else found[0]
+
+    def values_of(self, visitor: Visitor) -> RegisteredValues | None:
+        """Return what reads values by the registry, as the visitor may."""
+        found = self._registry(visitor)
+        return None if found is None else found[1]
+
+    def masks_of(self, topic: str) -> TopicMasks:
+        return TopicMasks.of(self.settings.masks, topic)
+
+    def _registry(self, visitor: Visitor) -> tuple[RegistryClient, RegisteredValues] | None:
+        if not self.settings.registry:
+            return None
+        security = visitor.security
+        login = {} if security is None or not security.has_sasl else security.login()
+        if "@" in self.settings.registry:
+            # The console has a login of its own there.
+            login = {}
+        user = f"{login['username']}:{login.get('password', '')}" if "username" in login else None
+        with self._lock:
+            found = self._registries.get(user)
+            if found is None:
+                client = RegistryClient(
+                    self.settings.registry,
+                    user=user,
+                    tls=None if security is None else security.context(),
+                    timeout_s=_REGISTRY_WITHIN_S,
+                )
+                found = self._registries[user] = client, RegisteredValues(client)
+            return found

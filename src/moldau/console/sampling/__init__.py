@@ -1,0 +1,1 @@
+"""Samples of the cluster, taken every few seconds, and what follows from them."""

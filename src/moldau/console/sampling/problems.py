@@ -1,0 +1,117 @@
+"""Problems: what is wrong with a cluster, the worst first, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from moldau.console.sampling.sample import Sample
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+_ORDER = (ERROR, WARNING, INFO)
+# A group that is further behind than this is worth a word.
+_LATE_S = 60.0
+
+
+class Where(msgspec.Struct):
+    """The kind and name of the thing that a problem is about."""
+
+    kind: str
+    name: str
+
+
+class Problem(msgspec.Struct):
+    """Something that is wrong."""
+
+    severity: str
+    what: str
+    where: Where
+    hint: str
+    since_ms: int | None = None
+
+
+class Problems:
+    """Finds problems in samples, and remembers since when each has been there. For one thread."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, str, str], int] = {}
+
+    def of(self, sample: Sample) -> list[Problem]:
+        found = [*_partitions(sample), *_groups(sample), *_brokers(sample)]
+        since = {}
+        for each in found:
+            key = (each.severity, each.where.kind, each.where.name)
+            each.since_ms = since[key] = self._since.get(key, sample.at_ms)
+        self._since = since
+        return ordered(found)
+
+
+def ordered(problems: Collection[Problem]) -> list[Problem]:
+    """Put the worst first."""
+    return sorted(problems, key=lambda each: (_ORDER.index(each.severity), each.where.name))
+
+
+def _partitions(sample: Sample) -> list[Problem]:
+    found = []
+    for name, topic in sorted(sample.state.topics.items()):
+        parts = topic.partitions
+        offline = [i for i, each in parts.items() if each.leader not in sample.state.brokers]
+        behind = [i for i, each in parts.items() if each.is_under_replicated and i not in offline]
+        if offline:
+            what = f"{_partitions_of(offline)} of {name} cannot be read or written: no leader"
+            hint = "start the brokers that hold its replicas"
+            found.append(Problem(ERROR, what, Where("topic", name), hint))
+        elif behind:
+            what = f"{_partitions_of(behind)} of {name}: not all replicas are in sync"
+            hint = "a broker is down, or cannot keep up"
+            found.append(Problem(WARNING, what, Where("topic", name), hint))
+    return found
+
+
+def _groups(sample: Sample) -> list[Problem]:
+    found = []
+    for name, lag in sorted(sample.lags.items()):
+        listed = sample.groups.get(name)
+        if listed is None or not lag.lag or lag.lag_s is None or lag.lag_s < _LATE_S:
+            continue
+        state = listed.state.lower()
+        where = Where("group", name)
+        if state == "empty":
+            what = f"group {name} has no members and is {lag.lag} messages behind"
+            found.append(Problem(INFO, what, where, "start its consumers, or delete the group"))
+        else:
+            what = f"group {name} is {lag.lag} messages and {round(lag.lag_s)} s behind"
+            hint = "see whether the lag grows; if so, add members or make each faster"
+            found.append(Problem(WARNING, what, where, hint))
+    return found
+
+
+def _brokers(sample: Sample) -> list[Problem]:
+    state = sample.state
+    expected = {
+        id
+        for topic in state.topics.values()
+        for part in topic.partitions.values()
+        for id in part.replicas
+    }
+    found = [
+        Problem(
+            ERROR,
+            f"broker {id} is gone: it holds replicas and is not registered",
+            Where("broker", str(id)),
+            "start it again, or move its replicas with `moldau cluster rebalance`",
+        )
+        for id in sorted(expected - state.brokers.keys())
+    ]
+    if state.controller not in state.brokers:
+        what = "no broker is the controller: nothing can be created or elected"
+        found.append(Problem(ERROR, what, Where("cluster", state.cluster_id), "see brokers' logs"))
+    return found
+
+
+def _partitions_of(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"partition {numbers[0]}"
+    shown = ", ".join(map(str, numbers[:5]))
+    return f"{len(numbers)} partitions ({shown}{', ...' if len(numbers) > 5 else ''})"

@@ -1,0 +1,1 @@
+"""Searches: a worker process reads a topic and filters it by an SQL expression."""

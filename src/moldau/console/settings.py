@@ -1,0 +1,86 @@
+"""Settings of a console."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moldau.console.values.masks import Mask
+from moldau.peer.retries import PeerSettings
+from moldau.security.client import ClientSecurity
+
+# The mechanisms that take a name and a password, the best first.
+PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+
+
+@dataclass(frozen=True, slots=True)
+class OidcSettings:
+    """The issuer that people sign in with, and what this console is there."""
+
+    issuer: str
+    client_id: str
+    client_secret: str = ""
+    scope: str = "openid profile"
+    # Where the browser comes back to: this console's own address as people see it.
+    redirect_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """What a console connects to, and how much it lets people do.
+
+    `security` is the console's own: it takes samples with it and, unless people sign in, does
+    everything with it. `sign_in` has the properties by which people connect who sign in with a name
+    and a password of their own; None if they need not.
+    """
+
+    bootstrap: str
+    security: ClientSecurity | None = None
+    sign_in: Mapping[str, str] | None = None
+    registry: str = ""
+    read_only: bool = False
+    masks: tuple[Mask, ...] = ()
+    oidc: OidcSettings | None = None
+    # Names by which browsers may address a console without sign-in, beside numeric ones.
+    hosts: frozenset[str] = field(default_factory=frozenset)
+    # Where brokers show metrics over HTTP.
+    metrics: tuple[str, ...] = ()
+    sample_every_s: float = 10.0
+
+    @property
+    def has_login(self) -> bool:
+        """Whether the console can connect under a name of its own, or without any."""
+        return self.security is not None or self.sign_in is None
+
+    def peer(self, security: ClientSecurity | None) -> PeerSettings:
+        """Return how to connect as somebody: soon refused rather than long retried."""
+        return PeerSettings(
+            client_id="moldau-console",
+            security=security,
+            connect_timeout_s=3.0,
+            request_timeout_s=10.0,
+            retry_within_s=3.0,
+            reach_within_s=2.0,
+            unknown_topic_within_s=0.5,
+        )
+
+    def security_of(self, user: str, password: str) -> ClientSecurity | None:
+        """Return how somebody connects with this name and password."""
+        assert self.sign_in is not None
+        given = {"sasl.username": user, "sasl.password": password}
+        return ClientSecurity.parse({**self.sign_in, **given})
+
+
+def sign_in_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the properties of a client without who it is; None if they ask for no login."""
+    if not properties.get("security.protocol", "").upper().startswith("SASL"):
+        return None
+    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
+    kept = {
+        name: text for name, text in properties.items() if name.startswith(("ssl.", "security."))
+    }
+    by_token = mechanism == "OAUTHBEARER"
+    kept["sasl.mechanism"] = (
+        mechanism if by_token or mechanism in PASSWORD_MECHANISMS else "SCRAM-SHA-512"
+    )
+    return kept

@@ -1,0 +1,85 @@
+"""Masks: fields of messages that the console shows to nobody.
+
+    TOPIC:FIELD      a field of the value, nested ones with dots: customers:card.number
+    TOPIC:@key       the whole key
+    TOPIC:@value     the whole value
+    TOPIC:@NAME      the header of this name, where it is neither of these
+
+In the topic, * stands for any number of characters.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+HIDDEN = "***"
+KEY, VALUE = "@key", "@value"
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """One field of the topics that a pattern names."""
+
+    topics: str
+    field: str
+
+    @classmethod
+    def parse(cls, text: str) -> Mask:
+        """ValueError says what is expected."""
+        topics, colon, field = text.partition(":")
+        if not colon or not topics or not field.strip("@."):
+            raise ValueError(f"{text!r} is not TOPIC:FIELD, such as customers:card.number")
+        return cls(topics, field)
+
+    def is_for(self, topic: str) -> bool:
+        return fnmatch.fnmatchcase(topic, self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMasks:
+    """What is hidden of one topic's messages."""
+
+    key: bool = False
+    value: bool = False
+    headers: frozenset[str] = frozenset()
+    fields: tuple[tuple[str, ...], ...] = ()
+
+    @classmethod
+    def of(cls, masks: Iterable[Mask], topic: str) -> TopicMasks:
+        names = [mask.field for mask in masks if mask.is_for(topic)]
+        return cls(
+            KEY in names,
+            VALUE in names,
+            frozenset(
+                name[1:] for name in names if name.startswith("@") and name not in (KEY, VALUE)
+            ),
+            tuple(tuple(name.split(".")) for name in names if not name.startswith("@")),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.key or self.value or self.headers or self.fields)
+
+    def hide(self, value: Any) -> Any:
+        """Return a decoded value without what is hidden; all of it if it has no fields."""
+        if self.value:
+            return HIDDEN
+        if not self.fields or value is None:
+            return value
+        if not isinstance(value, dict | list):
+            return HIDDEN
+        for path in self.fields:
+            value = _hidden(value, path)
+        return value
+
+
+def _hidden(value: Any, path: tuple[str, ...]) -> Any:
+    if isinstance(value, list):
+        return [_hidden(each, path) for each in value]
+    if not isinstance(value, dict) or path[0] not in value:
+        return value
+    inner = value[path[0]]
+    rest = path[1:]
+    return {**value, path[0]: _hidden(inner, rest) if rest and inner is not None else HIDDEN}

@@ -1,0 +1,111 @@
+"""Rights of the registry's API. The one place where they are asked for.
+
+Who may Describe the cluster may read everything, and who may Alter it may change everything. For
+others a subject belongs to a topic, as with Confluent's authorizer by topics: `orders-value` and
+`orders-key` to `orders`, and any other subject to the topic of its own name.
+
+    to                                          takes, on the topic
+    read a subject, look up or check a schema   Describe (which Read and Write grant)
+    register a schema                           Write
+    delete a subject or a version               Delete
+    change a subject's config or mode           AlterConfigs
+    read a schema by its id                     Describe, of any subject that has it
+    refer to a schema of another subject        Describe, of that subject
+    list the subjects                           Describe: those of other topics are left out
+
+Everything else takes rights on the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+
+from moldau.broker.security.authorizer import Operation as Right
+from moldau.broker.security.authorizer import Resource
+from moldau.http.host import Host
+from moldau.http.registry.call import Operation, Visible
+from moldau.http.registry.schemas import context_of_id, is_id
+from moldau.schemas.registry.names import named, unqualified
+from moldau.schemas.registry.state import RegistryState, Version
+
+_OF_SUBJECTS = ("subjects", "compatibility", "config", "mode")
+_SUFFIXES = ("-key", "-value")
+
+
+def permit(
+    host: Host,
+    request: Request,
+    operation: Operation,
+    args: Sequence[str],
+    state: RegistryState,
+    context: str,
+) -> Visible | None:
+    """Refuse the request with 403 unless its sender may do this; return which subjects it may see,
+    None for all."""
+    of_cluster = Right.ALTER if operation.is_write else Right.DESCRIBE
+    if host.may(request, of_cluster, quietly=True):
+        return None
+
+    def visible(subject: str) -> bool:
+        return host.may(request, Right.DESCRIBE, Resource.TOPIC, topic_of(subject), quietly=True)
+
+    first = operation.parts[0]
+    if operation.parts == ["subjects"]:
+        return visible
+    if first in _OF_SUBJECTS and args and unqualified(args[0]):
+        _permit_subject(host, request, operation, named(context, args[0]), state)
+        return visible
+    if (operation.parts[:2] == ["schemas", "ids"] and len(operation.parts) == 3) or (
+        operation.parts[-1] == "schema" and first == "schemas"
+    ):
+        subject = request.query_params.get("subject")
+        known = _holders(state, args[0], context, named(context, subject) if subject else None)
+        # One that nobody has here is not found, or the leader decides.
+        if not known or any(visible(each.subject) for each in known):
+            return visible
+    host.require(request, of_cluster)
+    return visible
+
+
+def _holders(
+    state: RegistryState, given: str, context: str, subject: str | None
+) -> Sequence[Version]:
+    """Return the versions that have the schema which an id stands for.
+
+    A subject only says in which context to look: who may see it may not see whatever has an id.
+    """
+    found = context_of_id(state, int(given), context, subject) if is_id(given) else None
+    return [] if found is None else state.holders(found, int(given))
+
+
+def topic_of(subject: str) -> str:
+    """Return the topic whose rights count for a subject, in whatever context."""
+    name = unqualified(subject)
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix) and name != suffix:
+            return name.removesuffix(suffix)
+    return name
+
+
+def _permit_subject(
+    host: Host,
+    request: Request,
+    operation: Operation,
+    subject: str,
+    state: RegistryState,
+) -> None:
+    host.require(request, _right(operation), Resource.TOPIC, topic_of(subject))
+    config = state.configs.get(subject)
+    if config is not None and config.alias:
+        # Or a name of one's own would open another's subject.
+        host.require(request, _right(operation), Resource.TOPIC, topic_of(config.alias))
+
+
+def _right(operation: Operation) -> Right:
+    if not operation.is_write:
+        return Right.DESCRIBE
+    if operation.parts[0] in ("config", "mode"):
+        return Right.ALTER_CONFIGS
+    return Right.DELETE if operation.method == "DELETE" else Right.WRITE

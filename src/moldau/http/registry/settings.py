@@ -1,0 +1,173 @@
+"""Config and mode: of one subject, of a context (`:.name:`), or of all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from moldau.http.registry.call import Call, Operation
+from moldau.http.registry.errors import (
+    invalid_level,
+    invalid_mode,
+    lacks_cluster,
+    no_subject_level,
+    no_subject_mode,
+    not_permitted,
+    subject_not_found,
+)
+from moldau.http.registry.registry import Write
+from moldau.schemas.levels import Level
+from moldau.schemas.registry.records import Config, ConfigKey, ModeKey, ModeValue
+from moldau.schemas.registry.state import (
+    DEFAULT_LEVEL,
+    IMPORT,
+    MODES,
+    READONLY_OVERRIDE,
+    READWRITE,
+)
+
+
+class ConfigRequest(msgspec.Struct, rename="camel"):
+    """The body of a change. What is left out stays as it is."""
+
+    compatibility: str | msgspec.UnsetType | None = msgspec.UNSET
+    compatibility_level: str | msgspec.UnsetType | None = msgspec.UNSET
+    alias: str | msgspec.UnsetType | None = msgspec.UNSET
+    normalize: bool | msgspec.UnsetType | None = msgspec.UNSET
+    compatibility_group: str | msgspec.UnsetType | None = msgspec.UNSET
+    default_metadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    override_metadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    default_rule_set: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    override_rule_set: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class ModeRequest(msgspec.Struct):
+    mode: str | None = None
+
+
+def _subject(call: Call) -> str | None:
+    return call.subject() if call.args else None
+
+
+async def get_config(call: Call) -> Any:
+    subject = _subject(call)
+    found = call.state.configs.get(subject)
+    if found is None and subject is not None and not call.flag("defaultToGlobal"):
+        raise no_subject_level(subject)
+    found = call.state.config(subject)
+    level = found.compatibility_level or call.state.level(subject)
+    return _described(found, level)
+
+
+async def put_config(call: Call) -> Any:
+    subject = _subject(call)
+    request = call.body(ConfigRequest)
+
+    async def decide() -> tuple[list[Write], Config]:
+        _check_changeable(call, subject)
+        changes = {
+            name: value
+            for name, value in msgspec.structs.asdict(request).items()
+            if value is not msgspec.UNSET and not name.startswith("compatibility_level")
+        }
+        given = changes.pop("compatibility", request.compatibility_level)
+        if given is not msgspec.UNSET:
+            changes["compatibility_level"] = None if given is None else _level(given)
+        config = msgspec.structs.replace(call.state.configs.get(subject, Config()), **changes)
+        return [(ConfigKey(subject), config)], config
+
+    await call.registry.write(decide)
+    return {
+        name: value for name, value in msgspec.to_builtins(request).items() if value is not None
+    }
+
+
+async def delete_config(call: Call) -> Any:
+    subject = _subject(call)
+
+    async def decide() -> tuple[list[Write], Config]:
+        _check_changeable(call, subject)
+        found = call.state.configs.get(subject)
+        if found is None and subject is not None:
+            raise subject_not_found(subject)
+        return ([] if found is None else [(ConfigKey(subject), None)]), found or Config()
+
+    found = await call.registry.write(decide)
+    return _described(found, found.compatibility_level or DEFAULT_LEVEL)
+
+
+def _described(config: Config, level: Level) -> dict[str, Any]:
+    return {"compatibilityLevel": level, **msgspec.to_builtins(config)}
+
+
+def _level(given: object) -> Level:
+    try:
+        return Level(str(given).upper())
+    except ValueError:
+        raise invalid_level(given) from None
+
+
+def _check_changeable(call: Call, subject: str | None) -> None:
+    if call.state.mode(subject) not in (READWRITE, IMPORT):
+        where = f"Subject {subject}" if subject else "The registry"
+        raise not_permitted(f"{where} is in read-only mode")
+
+
+async def get_mode(call: Call) -> Any:
+    subject = _subject(call)
+    if subject is not None and subject not in call.state.modes and not call.flag("defaultToGlobal"):
+        raise no_subject_mode(subject)
+    return {"mode": call.state.mode(subject)}
+
+
+async def put_mode(call: Call) -> Any:
+    subject = _subject(call)
+    mode = (call.body(ModeRequest).mode or "").upper()
+    if mode not in MODES or (mode == READONLY_OVERRIDE and subject is not None):
+        raise invalid_mode(mode)
+    if mode == IMPORT and call.visible is not None:
+        # Who imports chooses ids, which all subjects of a context share.
+        raise lacks_cluster("to import schemas")
+
+    async def decide() -> tuple[list[Write], None]:
+        if mode == IMPORT and not call.flag("force") and _has_schemas(call, subject):
+            where = f"subject {subject}" if subject else "the registry"
+            raise not_permitted(f"Cannot import since {where} has schemas; give force=true")
+        return [(ModeKey(subject), ModeValue(mode))], None
+
+    await call.registry.write(decide)
+    return {"mode": mode}
+
+
+def _has_schemas(call: Call, subject: str | None) -> bool:
+    if subject is None:
+        return any(is_live for _, is_live in call.state.subjects())
+    return call.state.has_subject(subject)
+
+
+async def delete_mode(call: Call) -> Any:
+    subject = call.subject()
+
+    async def decide() -> tuple[list[Write], str]:
+        found = call.state.modes.get(subject)
+        if found is None:
+            raise subject_not_found(subject)
+        return [(ModeKey(subject), None)], found
+
+    return {"mode": await call.registry.write(decide)}
+
+
+OPERATIONS = (
+    Operation("GET", "/config", get_config),
+    Operation("PUT", "/config", put_config, is_write=True),
+    Operation("DELETE", "/config", delete_config, is_write=True),
+    Operation("GET", "/config/*", get_config),
+    Operation("PUT", "/config/*", put_config, is_write=True),
+    Operation("DELETE", "/config/*", delete_config, is_write=True),
+    Operation("GET", "/mode", get_mode),
+    Operation("PUT", "/mode", put_mode, is_write=True),
+    Operation("GET", "/mode/*", get_mode),
+    Operation("PUT", "/mode/*", put_mode, is_write=True),
+    Operation("DELETE", "/mode/*", delete_mode, is_write=True),
+)

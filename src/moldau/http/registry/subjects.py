@@ -1,0 +1,259 @@
+"""Subjects and their versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from moldau.http.registry.admission import (
+    SchemaRequest,
+    admit,
+    normalizes,
+    of_group,
+    with_defaults,
+)
+from moldau.http.registry.call import LAST, Call, Operation
+from moldau.http.registry.errors import (
+    incompatible,
+    no_ids_left,
+    not_permitted,
+    reference_exists,
+    schema_not_found,
+    subject_not_found,
+    subject_not_soft_deleted,
+    subject_soft_deleted,
+    version_not_found,
+    version_not_soft_deleted,
+    version_soft_deleted,
+)
+from moldau.http.registry.registry import Write, record_of
+from moldau.http.registry.schemas import matches_prefix, version_described
+from moldau.schemas.registry.names import context_of
+from moldau.schemas.registry.records import (
+    ConfigKey,
+    DeleteSubjectKey,
+    DeleteSubjectValue,
+    ModeKey,
+    NoopKey,
+    SchemaKey,
+)
+from moldau.schemas.registry.state import IMPORT, READWRITE, RegistryState, Version
+from moldau.schemas.schema import Schema
+
+
+async def every_subject(call: Call) -> Any:
+    prefix = call.text("subjectPrefix") or ""
+    only = call.flag("deleted_only")
+    deleted = call.flag("deleted") or only
+    found = []
+    for name, is_live in call.state.subjects():
+        versions = call.state.versions(name, deleted=True)
+        wanted = any(each.deleted for each in versions) if only else is_live or deleted
+        is_visible = call.visible is None or call.visible(name)
+        if wanted and matches_prefix(name, prefix) and is_visible:
+            found.append(name)
+    return call.page(found)
+
+
+async def every_version(call: Call) -> Any:
+    subject = call.known_subject()
+    only = call.flag("deleted_only")
+    versions = call.state.versions(subject, deleted=call.flag("deleted") or only)
+    if only:
+        versions = [version for version in versions if version.deleted]
+    if not versions:
+        raise subject_not_found(subject)
+    return call.page([version.version for version in versions])
+
+
+async def one_version(call: Call) -> Any:
+    deleted = call.flag("deleted")
+    return await version_described(
+        call, call.version(call.known_subject(), call.args[1], deleted=deleted)
+    )
+
+
+async def version_text(call: Call) -> Any:
+    deleted = call.flag("deleted")
+    found = call.version(call.known_subject(), call.args[1], deleted=deleted)
+    described = await version_described(call, found)
+    return msgspec.Raw(described["schema"].encode())
+
+
+async def referenced_by(call: Call) -> Any:
+    found = call.version(call.subject(), call.args[1], deleted=True)
+    referrers = call.state.referrers(found.subject, found.version)
+    return call.page(sorted({each.id for each in referrers if not each.deleted}))
+
+
+async def latest_with_metadata(call: Call) -> Any:
+    subject = call.known_subject()
+    deleted = call.flag("deleted")
+    wanted = dict(zip(call.texts("key"), call.texts("value"), strict=False))
+    for version in reversed(call.state.versions(subject, deleted=deleted)):
+        properties = (version.schema.metadata or {}).get("properties") or {}
+        if all(properties.get(key) == value for key, value in wanted.items()):
+            return await version_described(call, version)
+    if not call.state.has_subject(subject, deleted=deleted):
+        raise subject_not_found(subject)
+    raise schema_not_found()
+
+
+async def look_up(call: Call) -> Any:
+    """Find the version of a subject that has a schema."""
+    subject = call.known_subject()
+    deleted = call.flag("deleted")
+    versions = call.state.versions(subject, deleted=deleted)
+    if not versions:
+        raise subject_not_found(subject)
+    schema = call.body(SchemaRequest).value()
+    found = await admit(call, schema, versions, normalize=normalizes(call, subject))
+    if found.same is None:
+        raise schema_not_found()
+    return await version_described(call, found.same)
+
+
+async def register(call: Call) -> Any:
+    found = await register_schema(call, call.known_subject(), call.body(SchemaRequest))
+    return await version_described(call, found)
+
+
+async def register_schema(call: Call, subject: str, request: SchemaRequest) -> Version:
+    """Register a schema unless it is there; the version that has it."""
+
+    async def decide() -> tuple[list[Write], Version]:
+        state = call.state
+        schema = with_defaults(call, subject, request.value())
+        mode = state.mode(subject)
+        if mode == IMPORT:
+            return await _import(call, subject, request, schema)
+        if mode != READWRITE:
+            raise not_permitted(f"Subject {subject} is in read-only mode")
+        if (request.id or -1) >= 0:
+            raise not_permitted(f"Subject {subject} is not in import mode")
+        versions = state.versions(subject)
+        level = state.level(subject)
+        beside = of_group(call, subject, schema, versions)
+        looked_at = level.looked_at([version.version for version in beside])
+        found = await admit(
+            call, schema, versions, level, looked_at, normalize=normalizes(call, subject)
+        )
+        if found.same is not None:
+            return [], found.same
+        if found.problems:
+            old = state.version(subject, found.version or 0)
+            details = ", ".join(found.messages(level, old))
+            raise incompatible(
+                "Schema being registered is incompatible with an earlier schema for subject "
+                f'"{subject}", details: [{details}]'
+            )
+        context = context_of(subject)
+        schema_id = state.id_of(context, found.schema) or state.next_id(context)
+        if schema_id > LAST:
+            raise no_ids_left(context)
+        version = Version(subject, state.next_version(subject), schema_id, found.schema)
+        return [record_of(version)], version
+
+    return await call.registry.write(decide)
+
+
+async def _import(
+    call: Call, subject: str, request: SchemaRequest, schema: Schema
+) -> tuple[list[Write], Version]:
+    """Take id and version as they are given: they come from another registry."""
+    if request.id is None or request.id < 0:
+        raise not_permitted(f"Subject {subject} is in import mode, and the schema has no id")
+    if not 0 < request.id < LAST or (request.version or 0) >= LAST:
+        raise not_permitted(f"Ids and versions lie between 1 and {LAST - 1}")
+    state = call.state
+    found = await admit(call, schema, [], normalize=normalizes(call, subject))
+    holder = state.by_id(request.id, context_of(subject))
+    if holder is not None and holder.schema != found.schema.schema:
+        raise not_permitted(
+            f"Overwrite new schema with id {request.id} is not permitted: another schema has it"
+        )
+    number = request.version if request.version and request.version > 0 else None
+    version = Version(subject, number or state.next_version(subject), request.id, found.schema)
+    return [record_of(version)], version
+
+
+async def delete_subject(call: Call) -> Any:
+    subject = call.subject()
+    permanent = call.flag("permanent")
+
+    async def decide() -> tuple[list[Write], list[int]]:
+        state = call.state
+        _check_writable(state, subject)
+        versions = state.versions(subject, deleted=True)
+        if not versions:
+            raise subject_not_found(subject)
+        live = [version for version in versions if not version.deleted]
+        if permanent and live:
+            raise subject_not_soft_deleted(subject)
+        if not permanent and not live:
+            raise subject_soft_deleted(subject)
+        for version in versions if permanent else live:
+            _check_unreferenced(state, version)
+        numbers = [version.version for version in (versions if permanent else live)]
+        if not permanent:
+            last = DeleteSubjectValue(subject, versions[-1].version)
+            return [(DeleteSubjectKey(subject), last)], numbers
+        records: list[Write] = [(NoopKey(), state.highest_ids())]
+        records += [(SchemaKey(subject, number), None) for number in numbers]
+        records.append((DeleteSubjectKey(subject), None))
+        records += [(ConfigKey(subject), None)] if subject in state.configs else []
+        records += [(ModeKey(subject), None)] if subject in state.modes else []
+        return records, numbers
+
+    return await call.registry.write(decide)
+
+
+async def delete_version(call: Call) -> Any:
+    subject = call.subject()
+    permanent = call.flag("permanent")
+
+    async def decide() -> tuple[list[Write], int]:
+        state = call.state
+        _check_writable(state, subject)
+        if not state.has_subject(subject, deleted=True):
+            raise subject_not_found(subject)
+        number = call.version_number(call.args[1], subject, deleted=permanent)
+        version = state.version(subject, number)
+        if version is None:
+            raise version_not_found(number)
+        if permanent and not version.deleted:
+            raise version_not_soft_deleted(subject, number)
+        if not permanent and version.deleted:
+            raise version_soft_deleted(subject, number)
+        _check_unreferenced(state, version)
+        if permanent:
+            highest: Write = (NoopKey(), state.highest_ids())
+            return [highest, (SchemaKey(subject, number), None)], number
+        return [record_of(msgspec.structs.replace(version, deleted=True))], number
+
+    return await call.registry.write(decide)
+
+
+def _check_writable(state: RegistryState, subject: str) -> None:
+    if state.mode(subject) not in (READWRITE, IMPORT):
+        raise not_permitted(f"Subject {subject} is in read-only mode")
+
+
+def _check_unreferenced(state: RegistryState, version: Version) -> None:
+    if any(not each.deleted for each in state.referrers(version.subject, version.version)):
+        raise reference_exists(version.subject, version.version)
+
+
+OPERATIONS = (
+    Operation("GET", "/subjects", every_subject),
+    Operation("POST", "/subjects/*", look_up),
+    Operation("DELETE", "/subjects/*", delete_subject, is_write=True),
+    Operation("GET", "/subjects/*/versions", every_version),
+    Operation("POST", "/subjects/*/versions", register, is_write=True),
+    Operation("GET", "/subjects/*/versions/*", one_version),
+    Operation("DELETE", "/subjects/*/versions/*", delete_version, is_write=True),
+    Operation("GET", "/subjects/*/versions/*/schema", version_text),
+    Operation("GET", "/subjects/*/versions/*/referencedby", referenced_by),
+    Operation("GET", "/subjects/*/metadata", latest_with_metadata),
+)

@@ -1,0 +1,1 @@
+"""Flushes: what of a log is on disk, and how the rest gets there."""

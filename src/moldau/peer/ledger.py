@@ -1,0 +1,153 @@
+"""A ledger: a topic with one partition, so that there is one order, read and appended to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from moldau.peer.cluster import Cluster
+from moldau.peer.errors import OffsetOutOfRange, PeerError, Refused
+from moldau.peer.fetcher import FetchSettings, PartitionFetcher
+from moldau.peer.retries import attempts
+from moldau.records.batch import HEADER_SIZE, check_batch, read_header
+from moldau.records.record import Record, build_batch, records_of
+from moldau.wire.apis import Api
+from moldau.wire.errors import Error
+
+_REPLICAS = 3
+# The last version of Produce without topic ids; nothing newer is needed.
+_PRODUCE_VERSION = 12
+
+Pair = tuple[bytes, bytes | None]
+# Takes the key and the value of a record.
+Apply = Callable[[bytes, bytes | None], None]
+
+
+class Ledger:
+    """A compacted topic of the cluster: its records up to `position` were handed to `apply`.
+
+    For one thread. Transactions are not looked at: what is read may be aborted later.
+    """
+
+    def __init__(
+        self, cluster: Cluster, topic: str, configs: Mapping[str, str], apply: Apply
+    ) -> None:
+        self.position = 0
+        self.topic = topic
+        self._configs = {"cleanup.policy": "compact", **configs}
+        self._apply = apply
+        self._cluster = cluster
+        # What is there already is all that is waited for.
+        self._fetcher = PartitionFetcher(cluster, topic, 0, settings=FetchSettings(max_wait_ms=0))
+
+    def exists(self) -> bool:
+        return self._cluster.metadata([self.topic]).topics[self.topic].exists
+
+    def require(self) -> None:
+        """Create the topic unless it is there."""
+        view = self._cluster.metadata([self.topic])
+        if view.topics[self.topic].exists:
+            return
+        replicas = min(_REPLICAS, len(view.nodes))
+        configs = self._configs | ({"min.insync.replicas": "2"} if replicas == _REPLICAS else {})
+        topic = {
+            "name": self.topic,
+            "num_partitions": 1,
+            "replication_factor": replicas,
+            "assignments": [],
+            "configs": [{"name": name, "value": value} for name, value in configs.items()],
+        }
+
+        def ask() -> None:
+            values = {"topics": [topic], "timeout": 30_000, "validate_only": False}
+            # Brokers of Kafka send it on to their controller; others may be told to come again.
+            for answer in self._cluster.some_broker().ask(Api.CREATE_TOPICS, values).topics:
+                if answer.error_code not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
+                    raise Refused(int(answer.error_code), f"topic {self.topic!r}", _text(answer))
+
+        self._cluster.insist(ask)
+        # Not every broker has heard of it at once, and on a busy cluster that takes a while.
+        tries = attempts(self._cluster.settings)
+        while not self.exists() and tries.pause():
+            pass
+
+    def read(self) -> None:
+        """Read on to the end, as of now."""
+        while self._cluster.insist(self._read_some):
+            pass
+
+    def append(self, pairs: Callable[[], Sequence[Pair]]) -> None:
+        """Append records in one batch, and read on past them.
+
+        An attempt whose answer is lost may have been successful, so `pairs` is called again for
+        every attempt, and may return others.
+        """
+
+        def ask() -> int:
+            at_ms = int(time.time() * 1000)
+            attempt = pairs()
+            batch = build_batch(
+                Record(offset, at_ms, key, value) for offset, (key, value) in enumerate(attempt)
+            )
+            return self._append_once(bytes(batch)) + len(attempt)
+
+        end = self._cluster.insist(ask)
+        while self.position < end:
+            self.read()
+
+    def _read_some(self) -> bool:
+        """Read what one fetch brings; return whether there is more."""
+        try:
+            stream = self._fetcher.fetch(self.position)
+            taken = bytearray(stream.size)
+            stream.fill(memoryview(taken))
+        except OffsetOutOfRange as problem:
+            if self.position >= problem.log_start:
+                raise
+            self.position = problem.log_start
+            return True
+        except PeerError:
+            self._fetcher.close()
+            raise
+        self._take(taken)
+        return self.position < stream.partition.high_watermark
+
+    def _append_once(self, batch: bytes) -> int:
+        node, _, _ = self._cluster.leader_of(self.topic, 0)
+        values = {
+            "transactional_id": None,
+            "acks": -1,
+            "timeout": int(self._cluster.settings.request_timeout_s * 1000),
+            "topic_data": [
+                {"name": self.topic, "partition_data": [{"index": 0, "records": batch}]},
+            ],
+        }
+        answer = self._cluster.to(node).ask(Api.PRODUCE, values, _PRODUCE_VERSION)
+        (partition,) = answer.responses[0].partition_responses
+        code = int(partition.error_code)
+        if code in (Error.NOT_ENOUGH_REPLICAS, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+            code = Error.REQUEST_TIMED_OUT
+        if code:
+            raise Refused(code, f"append to {self.topic!r}", partition.error_message)
+        return int(partition.base_offset)
+
+    def _take(self, taken: bytearray) -> None:
+        position = 0
+        while len(taken) - position >= HEADER_SIZE:
+            header = read_header(taken, position)
+            if header.size > len(taken) - position:
+                # Brokers may cut the last batch short.
+                break
+            check_batch(taken, position, from_producer=False)
+            if not header.is_control:
+                for record in records_of(taken, position):
+                    if record.offset >= self.position and record.key is not None:
+                        value = None if record.value is None else bytes(record.value)
+                        self._apply(bytes(record.key), value)
+            self.position = max(self.position, header.last_offset + 1)
+            position += header.size
+
+
+def _text(answer: Any) -> str | None:
+    return getattr(answer, "error_message", None)

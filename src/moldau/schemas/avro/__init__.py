@@ -1,0 +1,1 @@
+"""Avro schemas: parsing with references, canonical texts, compatibility."""

@@ -1,0 +1,120 @@
+"""Values that are not Avro: checked one by one, by the libraries of their formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from moldau.schemas.door.patterns import UnboundedPattern, bound_patterns
+from moldau.schemas.json_schema.documents import Documents
+from moldau.schemas.schema import Dependency, Schema, SchemaType
+
+# Says what is wrong with a payload behind its header; None if nothing is.
+Check = Callable[[bytes], str | None]
+
+
+def check_of(schema: Schema, dependencies: Sequence[Dependency]) -> Check:
+    if schema.schema_type is SchemaType.JSON:
+        return _json_check(schema, dependencies)
+    return _protobuf_check(schema, dependencies)
+
+
+def _json_check(schema: Schema, dependencies: Sequence[Dependency]) -> Check:
+    import jsonschema
+    import referencing
+
+    root = Documents(schema.schema, dependencies).root
+    draft = jsonschema.validators.validator_for(root, default=jsonschema.Draft7Validator)
+    resources = [
+        (
+            each.name,
+            referencing.Resource.from_contents(
+                json.loads(each.schema), default_specification=referencing.jsonschema.DRAFT7
+            ),
+        )
+        for each in dependencies
+    ]
+    registry = referencing.Registry().with_resources(resources)
+    bound_patterns()
+    validator = draft(root, registry=registry)
+
+    def check(payload: bytes) -> str | None:
+        try:
+            value = json.loads(payload)
+        except (ValueError, RecursionError) as problem:
+            return f"not JSON: {problem}"
+        try:
+            first = next(iter(validator.iter_errors(value)), None)
+        except UnboundedPattern as problem:
+            return str(problem)
+        except RecursionError:
+            return "its schema leads too deep"
+        if first is None:
+            return None
+        place = "/".join(map(str, first.absolute_path))
+        return f"not a value of the schema: /{place}: {first.message}"[:500]
+
+    return check
+
+
+def _protobuf_check(schema: Schema, dependencies: Sequence[Dependency]) -> Check:
+    from google.protobuf import descriptor_pool, message_factory
+    from google.protobuf.message import DecodeError
+
+    from moldau.schemas.protobuf.schema import ProtobufSchema
+
+    parsed = ProtobufSchema(schema.schema, dependencies)
+    pool = descriptor_pool.DescriptorPool()
+    for file in [*parsed.imports.values(), parsed.file]:
+        pool.AddSerializedFile(file.SerializeToString())
+    by_name = pool.FindFileByName(parsed.file.name).message_types_by_name
+    top = [by_name[message.name] for message in parsed.file.message_type]
+
+    def check(payload: bytes) -> str | None:
+        indexes, at = _indexes(payload)
+        if indexes is None:
+            return "the message's index is cut off"
+        nested: Any = top
+        message = None
+        for index in indexes:
+            if not 0 <= index < len(nested):
+                return f"the schema has no message with the index {indexes}"
+            message = nested[index]
+            nested = message.nested_types
+        try:
+            message_factory.GetMessageClass(message).FromString(payload[at:])
+        except (DecodeError, UnicodeDecodeError, ValueError) as problem:
+            return f"not a message of the schema: {problem}"
+        return None
+
+    return check
+
+
+def _indexes(payload: bytes) -> tuple[list[int] | None, int]:
+    """Return the path to a message, zigzag numbers behind their count; 0 is short for [0]."""
+    count, at = _varint(payload, 0)
+    if count is None or count < 0 or count > len(payload):
+        return None, 0
+    if count == 0:
+        return [0], at
+    found = []
+    for _ in range(count):
+        index, at = _varint(payload, at)
+        if index is None:
+            return None, 0
+        found.append(index)
+    return found, at
+
+
+def _varint(payload: bytes, at: int) -> tuple[int | None, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        if at >= len(payload):
+            return None, at
+        byte = payload[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+    return None, at

@@ -1,0 +1,1 @@
+"""JSON Schemas: parsing with references, canonical texts, compatibility."""

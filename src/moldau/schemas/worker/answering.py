@@ -1,0 +1,96 @@
+"""Answers of a worker."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from moldau.schemas.parsing import parse
+from moldau.schemas.schema import Dependency, InvalidSchema, Schema
+from moldau.schemas.worker.messages import (
+    Admit,
+    Admitted,
+    Answer,
+    Invalid,
+    Known,
+    Request,
+    Serialize,
+    Serialized,
+)
+
+_LONGEST_REASON = 1_000
+_parsed_before = lru_cache(maxsize=1_000)(parse)
+
+
+def answer(request: Request) -> Answer:
+    """Return the answer to a request, whatever it does to the parsers."""
+    try:
+        if isinstance(request, Serialize):
+            parsed = _parse(request.schema, request.dependencies)
+            return Serialized(parsed.serialized())
+        return _admit(request)
+    except InvalidSchema as problem:
+        return Invalid(_cut(str(problem)))
+    except (RecursionError, MemoryError) as problem:
+        return Invalid(f"it is too large to be understood ({type(problem).__name__})")
+    except Exception as problem:
+        # A schema that a library stumbles over is as bad as one that it refuses.
+        return Invalid(_cut(f"it is not understood: {type(problem).__name__}: {problem}"))
+
+
+def _cut(reason: str) -> str:
+    """Parsers quote what they stumble over, however long it is."""
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
+
+
+def _parse(schema: Schema, dependencies: list[Dependency]) -> Any:
+    plain = Schema(schema.schema, schema.schema_type)
+    return _parsed_before(plain, tuple(dependencies))
+
+
+def _admit(request: Admit) -> Admitted:
+    schema = request.schema
+    if not schema.schema.strip():
+        raise InvalidSchema("it is empty")
+    plain = Schema(schema.schema, schema.schema_type)
+    new = parse(plain, request.dependencies, is_new=True)
+    text = new.canonical(normalize=request.normalize)
+    by_number = {known.version: known for known in request.versions}
+    # The latest of several that are the same.
+    for known in reversed(request.versions if request.finds else []):
+        if _is_same(request, text, known):
+            return Admitted(text, known.version)
+    if request.level.value == "NONE":
+        return Admitted(text)
+    for number in request.looked_at:
+        known = by_number[number]
+        if known.schema.schema_type is not schema.schema_type:
+            what = f"its type is {schema.schema_type}, and was {known.schema.schema_type}"
+            return Admitted(
+                text, None, number, [f"{{errorType:'TYPE_CHANGED', description:'{what}'}}"]
+            )
+        try:
+            old = _parse(known.schema, known.dependencies)
+        except InvalidSchema as problem:
+            what = f"version {number} cannot be compared with: {problem}"
+            return Admitted(text, None, number, [what])
+        found = request.level.problems(new, [(number, old)])
+        if found is not None:
+            return Admitted(text, None, number, [str(each) for each in found[1]])
+    return Admitted(text)
+
+
+def _is_same(request: Admit, text: str, known: Known) -> bool:
+    schema, other = request.schema, known.schema
+    if schema.schema_type is not other.schema_type or schema.references != other.references:
+        return False
+    for mine, theirs in ((schema.metadata, other.metadata), (schema.rule_set, other.rule_set)):
+        if mine is not None and mine != theirs:
+            return False
+    if text == other.schema:
+        return True
+    try:
+        parsed = _parse(other, known.dependencies)
+    except InvalidSchema:
+        return False
+    return bool(parsed.canonical(normalize=request.normalize) == text)

@@ -1,0 +1,68 @@
+"""Messages between a worker and whoever started it: msgpack, each behind its length."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from moldau.schemas.levels import Level
+from moldau.schemas.schema import Dependency, Schema
+
+LENGTH = struct.Struct(">I")
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A version that a subject has, with the schemas that it refers to."""
+
+    version: int
+    schema: Schema
+    dependencies: list[Dependency] = []
+
+
+class Admit(msgspec.Struct, frozen=True, tag=True):
+    """Asks for the canonical text of a schema, the version that has the same one, and what is wrong
+    with it beside the versions `looked_at`, in their order. One that is found is not compared.
+    """
+
+    schema: Schema
+    dependencies: list[Dependency] = []
+    normalize: bool = False
+    versions: list[Known] = []
+    level: Level = Level.NONE
+    looked_at: list[int] = []
+    finds: bool = True
+
+
+class Admitted(msgspec.Struct, frozen=True, tag=True):
+    """The answer; `version` is the one that `problems` are with."""
+
+    text: str
+    same: int | None = None
+    version: int | None = None
+    problems: list[str] = []
+
+
+class Serialize(msgspec.Struct, frozen=True, tag=True):
+    """Asks for the file descriptor of a Protobuf schema, in base64."""
+
+    schema: Schema
+    dependencies: list[Dependency] = []
+
+
+class Serialized(msgspec.Struct, frozen=True, tag=True):
+    text: str
+
+
+class Invalid(msgspec.Struct, frozen=True, tag=True):
+    """The answer where the schema is none."""
+
+    reason: str
+
+
+Request = Admit | Serialize
+Answer = Admitted | Serialized | Invalid
+
+encode = msgspec.msgpack.Encoder().encode
+decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_answer = msgspec.msgpack.Decoder(Answer).decode

@@ -1,1 +1,0 @@
-"""Record batches to Arrow columns, in compiled loops."""

@@ -1,0 +1,1 @@
+"""Supervision: keeping pipelines running, and telling others how they are."""

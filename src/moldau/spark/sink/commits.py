@@ -1,0 +1,195 @@
+"""Commits: what the log of claims and decisions says, as values, without I/O or clock.
+
+    record     who writes it                      what it means
+    Claim      the first tasks of a run           from here on this run decides for the query
+    Decision   the driver, once all is staged     commit these transactions; they are the batch
+    Ended      whoever ended the last of them     all of them have ended
+    Failed     the driver, if its write failed    tasks of this run stage nothing more
+    Letters    a task that read bad records       see `letter_ranges`
+
+A run is one life of a query's driver. A decision counts only if the last claim of its query before
+it in the log is its own run's, and if no decision for this batch or a later one counts already. So
+the order of the log decides between two drivers, whatever either of them believes, and everybody
+who reads the log comes to the same result.
+
+The topic is compacted, and compaction must not change that result: a record that replaced another
+would move to a later place. So every append has a key of its own, in every attempt. What no longer
+matters is deleted by tombstones: a decision with an end once a later one has ended, decisions that
+never counted, and all but the last `KEPT_CLAIMS` claims, unless the last decision counts because of
+one. Once a record is one of these, it stays one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from moldau.peer.coordinators import PreparedTransaction
+from moldau.spark.sink.letter_ranges import LetterRanges, Letters, LettersEnded
+
+# Claims of runs that are over. They tell a driver that slept for long that it is no longer the one.
+KEPT_CLAIMS = 20
+# No task of a write outlives its failure by this long.
+FAILED_MS = 24 * 3600 * 1000
+
+
+class Claim(msgspec.Struct, frozen=True, tag="claim"):
+    """A run takes over a query. `is_single` queries have one batch, and nobody asks again."""
+
+    query: str
+    run: str
+    at_ms: int
+    is_single: bool = False
+
+
+class Decision(msgspec.Struct, frozen=True, tag="decision"):
+    """The transactions that are a batch. Those that are `is_two_phase` cannot time out."""
+
+    query: str
+    run: str
+    batch: int
+    transactions: tuple[PreparedTransaction, ...]
+    is_two_phase: bool
+    at_ms: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """A decision is carried out; `lost` is what somebody gave up."""
+
+    query: str
+    run: str
+    batch: int
+    at_ms: int
+    lost: tuple[str, ...] = ()
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The driver of a run has given up, and aborts what it finds staged.
+
+    A task looks for this once it has an identity: what it begins is either found, or never written.
+    """
+
+    run: str
+    at_ms: int
+
+
+Entry = Claim | Decision | Ended | Failed | Letters | LettersEnded
+_decode = msgspec.json.Decoder(Entry).decode
+encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Query:
+    """What counts for one query. `garbage` are the keys of records that no longer matter."""
+
+    run: str | None = None
+    claimed_ms: int = -1
+    is_single: bool = False
+    claims: list[tuple[bytes, str]] = field(default_factory=list)
+    last: Decision | None = None
+    is_ended: bool = True
+    garbage: list[bytes] = field(default_factory=list)
+    # The keys of the last decision and of what says that it has ended.
+    current: list[bytes] = field(default_factory=list)
+
+    @property
+    def earlier_runs(self) -> set[str]:
+        """The runs that another one took over from."""
+        return {run for _, run in self.claims if run != self.run}
+
+    @property
+    def unended(self) -> Decision | None:
+        """The decision that is still to be carried out."""
+        return None if self.is_ended else self.last
+
+    def has_decided(self, batch: int) -> bool:
+        return self.last is not None and batch <= self.last.batch
+
+    def removable(self) -> list[bytes]:
+        """Return the keys of what does not matter once the last decision has ended."""
+        if self.is_single:
+            return [*self.garbage, *self.current, *(key for key, _ in self.claims)]
+        run = None if self.last is None else self.last.run
+        old = [key for key, by in self.claims[:-KEPT_CLAIMS] if by != run]
+        return [*self.garbage, *old]
+
+    def forget(self, key: bytes) -> None:
+        """A tombstone: the record is about to be gone."""
+        self.garbage = [each for each in self.garbage if each != key]
+        self.current = [each for each in self.current if each != key]
+        self.claims = [each for each in self.claims if each[0] != key]
+
+
+class Commits:
+    """All queries, after the records of the log were applied in their order."""
+
+    def __init__(self) -> None:
+        self.queries: dict[str, Query] = {}
+        self.letters = LetterRanges()
+        self._failed: dict[bytes, Failed] = {}
+        self._query_of: dict[bytes, str] = {}
+
+    def of(self, query: str) -> Query:
+        return self.queries.get(query) or Query()
+
+    def has_failed(self, run: str) -> bool:
+        return any(each.run == run for each in self._failed.values())
+
+    def outdated(self, now_ms: int) -> list[bytes]:
+        """Return the keys of what is said about runs that failed long ago."""
+        old = {
+            key: each.run for key, each in self._failed.items() if each.at_ms < now_ms - FAILED_MS
+        }
+        # A single query has the name of its run.
+        singles = [self.of(run) for run in set(old.values())]
+        claims = [
+            key
+            for each in singles
+            if each.is_single and each.unended is None
+            for key in each.removable()
+        ]
+        return [*old, *claims]
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Take the next record. Those of other kinds, of a later version, are passed over."""
+        if value is None:
+            self.letters.forget(key)
+            self._failed.pop(key, None)
+            name = self._query_of.pop(key, None)
+            if name is not None:
+                query = self.queries[name]
+                query.forget(key)
+                if not (query.claims or query.current or query.garbage):
+                    del self.queries[name]
+            return
+        try:
+            entry = _decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        if isinstance(entry, Letters | LettersEnded):
+            self.letters.apply(key, entry)
+            return
+        if isinstance(entry, Failed):
+            self._failed[key] = entry
+            return
+        query = self.queries.setdefault(entry.query, Query())
+        self._query_of[key] = entry.query
+        if isinstance(entry, Claim):
+            query.claims.append((key, entry.run))
+            query.is_single, query.claimed_ms = entry.is_single, entry.at_ms
+            query.run = entry.run
+        elif isinstance(entry, Decision):
+            if entry.run == query.run and not query.has_decided(entry.batch):
+                query.garbage += query.current
+                query.last, query.is_ended, query.current = entry, False, [key]
+            else:
+                query.garbage.append(key)
+        elif query.last is not None and (entry.run, entry.batch) == (
+            query.last.run,
+            query.last.batch,
+        ):
+            query.is_ended = True
+            query.current.append(key)
+        else:
+            query.garbage.append(key)

@@ -1,0 +1,267 @@
+"""Committing: how staged transactions become a batch, once.
+
+A decision is appended to the commit log and read back. If it counts, all of its transactions are
+committed, by whoever comes by: the driver that decided, the next run of the query, or `moldau
+transactions recover`. To commit one again is harmless. Whatever else was staged is aborted.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from uuid import uuid4
+
+from moldau.peer.cluster import Cluster
+from moldau.peer.coordinators import Coordinators, PreparedTransaction
+from moldau.spark.errors import WriteFailed
+from moldau.spark.sink.commit_log import CommitLog
+from moldau.spark.sink.commits import Claim, Decision, Ended, Entry, Failed, Query
+from moldau.wire.errors import Error
+
+log = logging.getLogger("moldau.spark")
+
+# The beginning of every transactional id of a sink; rights can be given for it as a whole.
+PREFIX = "moldau-sink/"
+
+
+class Fenced(WriteFailed):
+    """Another run of the query took over."""
+
+    def __init__(self, query: str, run: str, by: str | None) -> None:
+        super().__init__(
+            f"run {run} of query {query!r} writes no more: run {by} has taken over. Is the same "
+            "checkpoint, or the same txnAppId, used by two drivers?"
+        )
+
+
+class Stopped(WriteFailed):
+    """The driver of the run has given up."""
+
+    def __init__(self, query: str, run: str) -> None:
+        super().__init__(f"run {run} of query {query!r} writes no more: it has failed")
+
+
+class TransactionLost(WriteFailed):
+    """Transactions that were decided to be committed were aborted instead."""
+
+    def __init__(self, decision: Decision, lost: Sequence[str]) -> None:
+        names = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+        super().__init__(
+            f"batch {decision.batch} of query {decision.query!r} was decided, but "
+            f"{len(lost)} of its {len(decision.transactions)} transactions were aborted before "
+            f"they could be committed: {names}. They timed out, or somebody aborted them; their "
+            "rows are not in the topic and were not sent again. Once they are dealt with, "
+            f"`moldau transactions recover --give-up {decision.query}` lets the query go on "
+            "after this batch"
+        )
+        self.lost = tuple(lost)
+
+
+def transactional_id(query: str, run: str, writer: str) -> str:
+    return f"{PREFIX}{query}/{run}/{writer}"
+
+
+def parts_of(id: str) -> tuple[str, str]:
+    """Return the query and the run of a transactional id; two empty texts if it is not a sink's."""
+    parts = id.removeprefix(PREFIX).rsplit("/", 2)
+    return (parts[0], parts[1]) if id.startswith(PREFIX) and len(parts) == 3 else ("", "")
+
+
+class Committer:
+    """The commit log and the coordinators of a cluster, for one thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.log = CommitLog(cluster)
+        self.coordinators = Coordinators(cluster)
+        self._has_topic = False
+
+    def read(self, query: str) -> Query:
+        """Return what counts for a query, as of now."""
+        if not self._has_topic:
+            self.log.require()
+            self._has_topic = True
+        return self.log.read().of(query)
+
+    def claim(self, query: str, run: str, *, is_single: bool = False) -> Query:
+        """Take over the query, unless this run has done so, and finish what was decided before.
+
+        Only after this may the run stage anything. Fenced if another run took over from it, Stopped
+        if it has failed.
+        """
+        found = self.read(query)
+        if self.log.commits.has_failed(run):
+            raise Stopped(query, run)
+        if found.run != run:
+            if run in found.earlier_runs:
+                raise Fenced(query, run, found.run)
+            now_ms = self.log.now_ms()
+            claim = Claim(query, run, now_ms, is_single)
+            self.log.append([claim], self.log.commits.outdated(now_ms))
+            found = self.log.commits.of(query)
+            if found.run != run:
+                raise Fenced(query, run, found.run)
+        self.finish(query)
+        self.finish_singles()
+        return self.log.commits.of(query)
+
+    def check(self, query: str, run: str, batch: int) -> None:
+        """Raise an error if the batch has gone on without the task that asks, or has failed.
+
+        A task asks once it has an identity, and before it writes. Whoever decides or gives up says
+        so in the log, and fences all identities that are known then: either it finds this one, or
+        the task finds its word. So a task that is killed leaves nothing that nobody knows of.
+        """
+        found = self.read(query)
+        if self.log.commits.has_failed(run):
+            raise Stopped(query, run)
+        if found.run != run or found.has_decided(batch):
+            raise Fenced(query, run, found.run)
+
+    def commit(
+        self,
+        query: str,
+        run: str,
+        batch: int,
+        transactions: Sequence[PreparedTransaction],
+        *,
+        is_two_phase: bool,
+    ) -> bool:
+        """Decide that these transactions are the batch, and commit them; False if it was decided
+        before.
+
+        Then these are aborted, as they are if another run took over, which is Fenced.
+        """
+        mine = Decision(query, run, batch, tuple(transactions), is_two_phase, self.log.now_ms())
+        found = self.read(query)
+        if found.run == run and not found.has_decided(batch):
+            self.log.append([mine])
+            found = self.log.commits.of(query)
+        is_decided = found.last is not None and found.last.batch == batch
+        is_mine = is_decided and found.last is not None and _same(found.last, mine)
+        if not is_mine:
+            self.abort(transactions)
+        if found.run != run and not is_mine:
+            raise Fenced(query, run, found.run)
+        self.finish(query)
+        if found.run == run:
+            self.sweep(query, run, found.earlier_runs)
+        return is_mine
+
+    def finish(self, query: str) -> None:
+        """Carry out the last decision of the query, if that is not known to be done."""
+        found = self.log.commits.of(query)
+        decision = found.unended
+        if decision is None:
+            return
+        codes = self.coordinators.end(decision.transactions, commits=True)
+        lost = [each.id for each, code in codes.items() if not _is_done(code, decision)]
+        if lost:
+            # Whoever ended them before us may have used their ids again since: it has said so.
+            found = self.read(query)
+            if found.unended is not decision:
+                return
+            raise TransactionLost(decision, lost)
+        self._ended(found, decision)
+        # Once more, to return when the rows can be read.
+        self.coordinators.end(decision.transactions, commits=True)
+
+    def give_up(self, query: str) -> tuple[str, ...]:
+        """Finish the last decision, whatever was lost of it; return what was lost."""
+        try:
+            self.finish(query)
+        except TransactionLost as problem:
+            found = self.log.commits.of(query)
+            if found.unended is not None:
+                self._ended(found, found.unended, problem.lost)
+            return problem.lost
+        return ()
+
+    def finish_singles(self) -> None:
+        """Finish decided writes whose drivers will not come back."""
+        for query, found in list(self.log.commits.queries.items()):
+            if found.is_single and found.unended is not None:
+                try:
+                    self.finish(query)
+                except TransactionLost as problem:
+                    log.error("%s", problem)
+
+    def sweep(self, query: str, run: str, earlier: Iterable[str]) -> int:
+        """Abort what this run and those before it have staged and not decided; return how many.
+
+        A task that has not written yet is fenced: what it has sent may arrive after it was killed.
+        Runs that this one does not know of are later ones, and are left alone.
+        """
+        decision = self.log.commits.of(query).unended
+        decided = {each.id for each in decision.transactions} if decision is not None else set()
+        known = {run, *earlier}
+        strays = [
+            id
+            for id in self.ongoing(query, with_begun=True)
+            if parts_of(id)[1] in known and id not in decided
+        ]
+        self.coordinators.abort(strays)
+        return len(strays)
+
+    def fail(self, query: str, run: str, *, is_single: bool) -> None:
+        """Give the run up: stop its tasks, and abort what it has staged and not decided."""
+        found = self.read(query)
+        now_ms = self.log.now_ms()
+        entries: list[Entry] = [Failed(run, now_ms)]
+        if is_single and found.run == run:
+            # A decision of this run that is on its way does not count either. A query that others
+            # may have claimed by now is left to them.
+            entries.append(Claim(query, f"failed-{uuid4().hex}", now_ms, is_single))
+        self.log.append(entries)
+        self.sweep(query, run, ())
+
+    def ongoing(
+        self, query: str | None = None, older_than_ms: int = -1, *, with_begun: bool = False
+    ) -> list[str]:
+        """Return the ids of open transactions of sinks, or of one query's; see `Coordinators`."""
+        start = PREFIX if query is None else f"{PREFIX}{query}/"
+        found = self.coordinators.ongoing(
+            _quoted(start) + ".*", older_than_ms, with_begun=with_begun
+        )
+        return [id for id in found if parts_of(id)[1] and query in (None, parts_of(id)[0])]
+
+    def abort(self, transactions: Iterable[PreparedTransaction]) -> None:
+        """Abort staged transactions that nobody decided for.
+
+        By their identities: an id that is in use again belongs to somebody else.
+        """
+        codes = self.coordinators.end(transactions, commits=False)
+        for transaction, code in codes.items():
+            if code:
+                log.info("transaction %r was not aborted: %s", transaction.id, Error(code).name)
+        # Once more, to return when they hold no reader back.
+        self.coordinators.end([each for each, code in codes.items() if not code], commits=False)
+
+    def _ended(self, found: Query, decision: Decision, lost: tuple[str, ...] = ()) -> None:
+        entry = Ended(decision.query, decision.run, decision.batch, self.log.now_ms(), lost)
+        # Nobody asks for a single write again, so nothing has to be kept of it.
+        entries = [] if found.is_single else [entry]
+        self.log.append(entries, found.removable())
+
+
+def _same(one: Decision, other: Decision) -> bool:
+    return (one.run, one.batch, one.transactions) == (other.run, other.batch, other.transactions)
+
+
+def _is_done(code: int, decision: Decision) -> bool:
+    """Return whether a transaction is committed, by the answer to its end.
+
+    An id that is no longer known has expired, and no open transaction of two phases does.
+    """
+    return code == Error.NONE or (
+        decision.is_two_phase and code == Error.INVALID_PRODUCER_ID_MAPPING
+    )
+
+
+def _quoted(text: str) -> str:
+    """Return a pattern of RE2 that matches the text."""
+    return re.sub(r"([^A-Za-z0-9_/-])", r"\\\1", text) if text.isascii() else _hexed(text)
+
+
+def _hexed(text: str) -> str:
+    return "".join(f"\\x{{{ord(each):x}}}" for each in text)

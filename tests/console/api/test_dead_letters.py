@@ -1,0 +1,109 @@
+"""Dead letters through the console's API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moldau.console.api.dead_letters import librdkafka_login
+from moldau.console.settings import ConsoleSettings
+from moldau.security.client import ClientSecurity
+from moldau.security.librdkafka import for_librdkafka
+from moldau.testing import Broker
+from tests.console.consoles import RunningConsole
+
+
+def letter(origin: str, offset: int, reason: str, value: str) -> dict[str, Any]:
+    headers = {
+        "own": "kept", "moldau.origin.topic": origin, "moldau.origin.partition": "0",
+        "moldau.origin.offset": str(offset), "moldau.reason": reason, "moldau.source": "orders",
+    }  # fmt: skip
+    return {"key": "k", "value": value, "headers": [list(pair) for pair in headers.items()]}
+
+
+@pytest.mark.slow
+def test_letters_are_browsed_by_reason_edited_and_moved_once(
+    console: RunningConsole, shared_broker: Broker
+) -> None:
+    shared_broker.create_topic("bills")
+    shared_broker.create_topic("bills-dead-letters")
+    path = "api/topics/bills-dead-letters/messages"
+    console.post(path, letter("bills", 4, "not JSON", "{broken"), 201)
+    console.post(path, letter("bills", 9, "amount is missing", "{}"), 201)
+    console.post(path, {"value": "no letter at all"}, 201)
+    (row,) = [
+        each
+        for each in console.get("api/dead-letters")["topics"]
+        if each["topic"] == "bills-dead-letters"
+    ]
+    assert (row["origin"], row["count"]) == (["bills"], 3)
+    assert {"reason": "not JSON", "count": 1} in row["reasons"]
+    found = console.get("api/dead-letters/bills-dead-letters", reason="json")["letters"]
+    assert [(each["offset"], each["redriven"]) for each in found] == [(0, False)]
+    assert found[0]["origin"] == {"topic": "bills", "partition": 0, "offset": 4}
+
+    order = "api/dead-letters/bills-dead-letters/redrive"
+    chosen = {"partition": 0, "offset": 0, "value": '{"put": "right"}'}
+    preview = console.post(order, {"letters": [chosen], "preview": True})
+    assert preview == {
+        "moved": 1, "moved_before": 0, "by_topic": {"bills": 1}, "applied": False,
+    }  # fmt: skip
+    assert console.get("api/topics/bills/messages")["messages"] == []
+    for expected in (1, 0):
+        outcome = console.post(order, {"letters": [chosen, {"partition": 0, "offset": 1}]})
+        assert outcome["applied"]
+        assert outcome["moved"] == 2 * expected
+    messages = console.get("api/topics/bills/messages", from_="beginning")["messages"]
+    values = [each["value"]["json"] for each in messages]
+    assert sorted(map(str, values)) == ["{'put': 'right'}", "{}"]
+    assert [each["headers"][0][0] for each in messages] == ["own", "own"]
+    again = console.get("api/dead-letters/bills-dead-letters")["letters"]
+    assert all(each["redriven"] for each in again)
+    actions = [each["action"] for each in console.get("api/security/audit")["records"]]
+    assert "redrove letters" in actions
+
+
+def test_a_letter_that_is_not_there_is_not_moved(
+    console: RunningConsole, shared_broker: Broker
+) -> None:
+    shared_broker.create_topic("other-dlq")
+    path = "api/dead-letters/other-dlq/redrive"
+    console.post(path, {"letters": [{"partition": 0, "offset": 5}]}, 404)
+    console.post(path, {"letters": []}, 422)
+    console.post("api/dead-letters/nowhere/redrive", {"all": True}, 404)
+
+
+def test_the_visitor_counts_for_more_than_the_login_of_the_environment() -> None:
+    base = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    settings = ConsoleSettings("h:1", sign_in=base)
+    visitor = settings.security_of("ann", 'pass"word\\')
+    assert isinstance(visitor, ClientSecurity)
+    of_file = {"sasl.jaas.config": 'm required username="own" password="secret";'}
+    found = for_librdkafka({**of_file, **librdkafka_login(visitor)})
+    assert (found["sasl.username"], found["sasl.password"]) == ("ann", 'pass"word\\')
+
+
+@pytest.mark.slow
+def test_letters_of_a_share_group_are_moved_all_together(shared_broker: Broker) -> None:
+    with RunningConsole(ConsoleSettings(shared_broker.bootstrap)) as console:
+        shared_broker.create_topic("jobs")
+        shared_broker.create_topic("dlq.jobs")
+        for offset in (0, 1):
+            headers = {
+                "topic": "jobs", "partition": "0", "offset": str(offset), "group": "workers",
+                "message": "out of tries",
+            }  # fmt: skip
+            body = {
+                "value": f"job {offset}",
+                "headers": [[f"__dlq.errors.{name}", text] for name, text in headers.items()],
+            }
+            console.post("api/topics/dlq.jobs/messages", body, 201)
+        order = "api/dead-letters/dlq.jobs/redrive"
+        console.post(order, {"letters": [{"partition": 0, "offset": 0}]}, 422)
+        assert console.post(order, {"all": True, "preview": True})["moved"] == 2
+        assert console.post(order, {"all": True})["moved"] == 2
+        assert console.post(order, {"all": True})["moved"] == 0
+        assert len(console.get("api/topics/jobs/messages")["messages"]) == 2
+        letters = console.get("api/dead-letters/dlq.jobs")["letters"]
+        assert [each["redriven"] for each in letters] == [True, True]

@@ -1,0 +1,100 @@
+"""Groups through the console's API."""
+
+from __future__ import annotations
+
+import time
+
+import confluent_kafka
+
+from moldau.testing import Broker
+from moldau.testing.waiting import until
+from tests.console.consoles import RunningConsole
+
+
+def commit(broker: Broker, group: str, topic: str, offset: int) -> None:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False}
+    )
+    place = confluent_kafka.TopicPartition(topic, 0, offset)
+    consumer.commit(offsets=[place], asynchronous=False)
+    consumer.close()
+
+
+def produce(broker: Broker, topic: str, count: int, timestamp: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(count):
+        producer.produce(topic, str(number), partition=0, timestamp=timestamp)
+    producer.flush(30)
+
+
+def test_lag_is_told_in_messages_and_in_seconds(
+    console: RunningConsole, shared_broker: Broker
+) -> None:
+    shared_broker.create_topic("behind", 1)
+    produce(shared_broker, "behind", 10, int(time.time() * 1000) - 3_600_000)
+    commit(shared_broker, "late", "behind", 4)
+    (row,) = console.get("api/groups", q="late")["groups"]
+    assert row["lag"] == 6
+    assert 3600 <= row["lag_s"] < 3700
+    assert row["topics"] == ["behind"]
+    found = console.get("api/groups/late")
+    (partition,) = found["partitions"]
+    assert partition["committed"] == 4
+    assert partition["end"] == 10
+    assert partition["lag"] == 6
+    assert found["state"] == "empty"
+    assert {"group": "late", "lag": 6} in console.get("api/topics/behind")["groups"]
+    problems = until(
+        lambda: [
+            each
+            for each in console.get("api/overview")["problems"]
+            if each["where"] == {"kind": "group", "name": "late"}
+        ],
+        "the problem",
+    )
+    assert "6 messages behind" in problems[0]["what"]
+
+
+def test_a_group_is_reset_after_a_preview(console: RunningConsole, shared_broker: Broker) -> None:
+    shared_broker.create_topic("again", 2)
+    produce(shared_broker, "again", 10, 1_700_000_000_000)
+    commit(shared_broker, "resettable", "again", 7)
+    path = "api/groups/resettable/reset"
+    body = {"topic": "again", "to": "beginning", "partitions": [0], "preview": True}
+    expected = [{"topic": "again", "partition": 0, "from": 7, "to": 0}]
+    assert console.post(path, body) == {"changes": expected, "applied": False}
+    assert console.get("api/groups/resettable")["partitions"][0]["committed"] == 7
+    assert console.post(path, body | {"preview": False})["applied"]
+    assert console.get("api/groups/resettable")["partitions"][0]["committed"] == 0
+    for to, expected_to in (("end", 10), ("offset:3", 3), ("shift:4", 7), ("time:1", 0)):
+        (move,) = console.post(path, body | {"preview": False, "to": to})["changes"]
+        assert move["to"] == expected_to
+    (move,) = console.post(path, body | {"to": "offset:999"})["changes"]
+    assert move["to"] == 10
+    console.post(path, body | {"to": "yesterday"}, 422)
+    console.post(path, body | {"topic": "nowhere"}, 404)
+
+
+def test_a_group_with_members_is_not_reset_and_its_members_are_shown(
+    console: RunningConsole, shared_broker: Broker
+) -> None:
+    shared_broker.create_topic("busy", 2)
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": shared_broker.bootstrap, "group.id": "team/a", "client.id": "me"}
+    )
+    consumer.subscribe(["busy"])
+    try:
+        until(lambda: consumer.poll(0.1) or consumer.assignment(), "an assignment")
+        found = console.get("api/groups/team%2Fa")
+        (member,) = found["members"]
+        assert member["client_id"] == "me"
+        assert member["partitions"] == [["busy", 0], ["busy", 1]]
+        assert found["history"][0]["cause"]
+        body = {"topic": "busy", "to": "end"}
+        refused = console.post("api/groups/team%2Fa/reset", body, 409)
+        assert "members" in refused["error"]["message"]
+        console.send("DELETE", "api/groups/team%2Fa", status=409)
+    finally:
+        consumer.close()
+    console.send("DELETE", "api/groups/team%2Fa")
+    console.get("api/groups/team%2Fa", 404)

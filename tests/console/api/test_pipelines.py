@@ -1,0 +1,72 @@
+"""Pipelines and their lake tables through the console's API."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moldau.testing import Broker
+from tests.console.consoles import RunningConsole
+
+
+def status(name: str, **more: Any) -> str:
+    content = {
+        "kind": "status", "version": 1, "name": name, "run": "1", "state": "running",
+        "at_ms": int(time.time() * 1000), "every_ms": 10_000, "sql": {"t": "SELECT 1"},
+        "last_error": None, "sinks": [],
+    }  # fmt: skip
+    return json.dumps(content | more)
+
+
+@pytest.fixture(scope="module")
+def statuses(shared_broker: Broker, console: RunningConsole) -> str:
+    shared_broker.create_topic("__moldau_pipelines", 1, cleanup_policy="compact")
+    return "api/topics/__moldau_pipelines/messages"
+
+
+def test_pipelines_are_shown_as_they_last_said_and_the_silent_as_lost(
+    console: RunningConsole, statuses: str
+) -> None:
+    sink = {"name": "raw", "type": "topic", "state": "running", "rows_per_s": 5.5, "lag": 3}
+    for key, value in (
+        ("old", status("old")),
+        ("old", status("old", at_ms=1_700_000_000_000)),
+        ("fine", status("fine", sinks=[sink])),
+        ("fine\0request", '{"kind": "request", "name": "fine"}'),
+        ("gone", status("gone")),
+        ("gone", None),
+        ("broken", "not json"),
+    ):
+        console.post(statuses, {"key": key, "value": value}, 201)
+    found = {each["name"]: each for each in console.get("api/pipelines")["pipelines"]}
+    assert (found["fine"]["state"], found["old"]["state"]) == ("running", "lost")
+    assert "gone" not in found
+    assert found["fine"]["sinks"][0]["rows_per_s"] == 5.5
+    assert found["fine"]["sql"] == {"t": "SELECT 1"}
+
+
+def test_a_lake_table_is_shown_only_if_a_pipeline_names_it(
+    console: RunningConsole, statuses: str, tmp_path: Path
+) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    pa = pytest.importorskip("pyarrow")
+    named, other = str(tmp_path / "named"), str(tmp_path / "other")
+    for path in (named, other):
+        deltalake.write_deltalake(path, pa.table({"n": [1, 2, 3], "s": ["a", "b", "c"]}))
+    deltalake.write_deltalake(named, pa.table({"n": [4], "s": ["d"]}), mode="append")
+    sink = {"name": "lake", "type": "delta", "state": "running", "path": named, "target": named}
+    console.post(statuses, {"key": "lake", "value": status("lake", sinks=[sink])}, 201)
+    tables = console.get("api/lake", pipeline="lake")["tables"]
+    assert tables == [{"pipeline": "lake", "sink": "lake", "type": "delta", "path": named}]
+    found = console.get("api/lake/table", path_=named)
+    assert (found["rows"], found["files"], found["version"]) == (4, 2, 1)
+    assert [each["version"] for each in found["versions"]] == [1, 0]
+    assert found["schema"][0] == {"name": "n", "type": "long"}
+    assert found["preview"]["columns"] == ["n", "s"]
+    assert found["preview"]["rows"]
+    console.get("api/lake/table", 404, path_=other)
+    console.get("api/lake/table", 404, path_="/etc")

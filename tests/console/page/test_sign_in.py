@@ -1,0 +1,98 @@
+"""A locked cluster in the browser: signing in, users, rules and who may read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from moldau.console.settings import ConsoleSettings, sign_in_properties
+from moldau.testing import Broker
+from tests.console.consoles import RunningConsole
+from tests.console.page.conftest import Opened
+from tests.console.test_access import admin_login
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def locked() -> Iterator[Broker]:
+    with Broker(secure=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def locked_console(locked: Broker) -> Iterator[RunningConsole]:
+    settings = ConsoleSettings(locked.bootstrap, sign_in=sign_in_properties(locked.client_settings))
+    with RunningConsole(settings) as console:
+        yield console
+
+
+def test_a_person_signs_in_and_gives_another_the_right_to_read(
+    opened: Opened, locked: Broker, locked_console: RunningConsole
+) -> None:
+    from playwright.sync_api import expect
+
+    login = admin_login(locked)
+    page = opened(f"{locked_console.url}/#/security/users")
+    page.get_by_label("User").fill(login["user"])
+    page.get_by_label("Password").fill("something else")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("wrong name or password")
+    page.get_by_label("Password").fill(login["password"])
+    page.get_by_role("button", name="Sign in").click()
+
+    # The address of the first visit is where one arrives.
+    page.get_by_role("button", name="New user").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("User").fill("ann")
+    dialog.get_by_label("Password").fill("a long password")
+    dialog.get_by_role("button", name="Save user").click()
+    expect(page.get_by_role("row", name="ann")).to_be_visible()
+
+    page.get_by_role("link", name="Rules").click()
+    page.get_by_role("button", name="New rule").click()
+    dialog.get_by_label("Principal").fill("User:ann")
+    dialog.get_by_label("Name", exact=True).fill("orders")
+    dialog.get_by_role("button", name="Add rule").click()
+    expect(page.get_by_role("row", name="User:ann")).to_be_visible()
+
+    page.get_by_role("link", name="Who may").click()
+    page.get_by_label("Topic").fill("orders")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_role("row", name="May User:ann")).to_be_visible()
+    page.get_by_role("link", name="Audit").click()
+    expect(page.get_by_label("Audit trail", exact=True)).to_contain_text("ann")
+
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_a_user_is_not_offered_what_the_brokers_would_refuse(
+    opened: Opened, locked: Broker, locked_console: RunningConsole
+) -> None:
+    from playwright.sync_api import expect
+
+    locked_console.post("api/session", admin_login(locked))
+    locked_console.post("api/topics", {"name": "orders", "partitions": 1}, 201)
+    user = {"name": "ben", "password": "a long password"}
+    locked_console.post("api/security/users", user, 201)
+    for operation in ("Read", "Describe"):
+        rule = {
+            "principal": "User:ben",
+            "operation": operation,
+            "resource": "Topic",
+            "name": "orders",
+        }
+        locked_console.post("api/security/acls", rule, 201)
+
+    page = opened(f"{locked_console.url}/#/topics/orders")
+    page.get_by_label("User").fill("ben")
+    page.get_by_label("Password").fill("a long password")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_text("No messages here")).to_be_visible()
+    expect(page.get_by_role("button", name="Produce")).to_have_count(0)
+    expect(page.get_by_role("button", name="Delete")).to_have_count(0)
+    page.get_by_role("link", name="Topics").first.click()
+    expect(page.get_by_role("option", name="orders")).to_be_visible()
+    expect(page.get_by_role("button", name="New topic")).to_have_count(0)

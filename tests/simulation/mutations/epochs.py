@@ -1,0 +1,42 @@
+"""Mutations of what epochs are for: leaders, followers, lives of brokers, generations, leases."""
+
+from __future__ import annotations
+
+from tests.simulation.mutations.mutation import Mutation
+
+_DIVERGENCE = "moldau.broker.replication.divergence"
+_TRUNCATION = "moldau.log.truncation"
+_FLUSHER = "moldau.broker.partitions.flusher"
+_FLUSHING = "moldau.log.flushes.flushing"
+
+EPOCHS = (
+    Mutation(
+        "a leader does not see that a follower's last epoch is none of its own (KIP-279)",
+        _DIVERGENCE,
+        "if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:",
+        "if end < wanted.fetch_offset:",
+        "elections",
+    ),
+    Mutation(
+        "a cut log remembers the producers of what was cut",
+        _TRUNCATION,
+        "    log.producers = rebuild_producers(log.segments.all, known, end)\n",
+        "",
+        "truncations",
+    ),
+    Mutation(
+        "a flush that the disk refused is tried again (fsyncgate)",
+        _FLUSHER,
+        "            if flush.lost_data:\n                self._fail(partition, error)",
+        "            if False:\n                self._fail(partition, error)",
+        "fsync",
+    ),
+    Mutation(
+        "a flush that the disk refused counts",
+        _FLUSHING,
+        "    if not succeeded:\n",
+        "    if False:\n",
+        "fsync",
+        also=((_FLUSHER, "            if flush.lost_data:\n", "            if False:\n"),),
+    ),
+)

@@ -1,0 +1,39 @@
+"""Mutations of fences of coordinators, with those that stand behind them."""
+
+from __future__ import annotations
+
+from tests.simulation.mutations.mutation import Mutation
+
+_MACHINE = "moldau.broker.coordination.transactions.machine"
+_JOURNAL = "moldau.broker.coordination.journal"
+_SHARDS = "moldau.broker.coordination.shards"
+
+FENCES = (
+    Mutation(
+        "a transaction is ended while another end is under way",
+        _MACHINE,
+        "    if is_pending or found.state in DECIDED:\n        return _COME_AGAIN\n    is_retry",
+        "    is_retry",
+        "late transactions",
+        9,
+    ),
+    Mutation(
+        "a coordinator that leads again goes on with what it knew",
+        _JOURNAL,
+        "        return partition.is_leader and partition.leader_epoch == self.leader_epoch\n",
+        "        return partition.is_leader\n",
+        "transactions",
+        also=(
+            (
+                _SHARDS,
+                "elif shard is None or shard.journal.leader_epoch != partition.leader_epoch:",
+                "elif shard is None:",
+            ),
+            (
+                _SHARDS,
+                "            self._end(partition.index)\n        elif",
+                "            pass\n        elif",
+            ),
+        ),
+    ),
+)

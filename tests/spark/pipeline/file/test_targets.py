@@ -1,0 +1,82 @@
+"""Targets of sinks in a pipeline's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moldau.spark.pipeline import PipelineError
+from moldau.spark.pipeline.file.file import read_file
+from moldau.spark.pipeline.file.settings import IcebergSinkSettings
+
+SOURCE = """
+[sources.orders]
+topic = "orders"
+format = "avro"
+"""
+SINK = """
+[sinks.{name}]
+from = "orders"
+type = "iceberg"
+{more}
+"""
+
+
+def problems(folder: Path, *parts: str) -> list[str]:
+    path = folder / "test.toml"
+    path.write_text("".join(parts), "utf-8")
+    try:
+        read_file(path)
+    except PipelineError as problem:
+        return [f"{each.line}: {each.message}" for each in problem.problems]
+    return []
+
+
+def sink(name: str, more: str) -> str:
+    return SINK.format(name=name, more=more)
+
+
+def test_an_iceberg_table_has_a_name_and_a_place(tmp_path: Path) -> None:
+    nowhere = problems(tmp_path, SOURCE, sink("one", 'table = "shop.orders"'))
+    assert nowhere == [
+        "9: give 'warehouse', a folder for tables and their catalog, or 'catalog' with the "
+        "settings of another"
+    ]
+    unnamed = problems(tmp_path, SOURCE, sink("one", 'table = "orders"\nwarehouse = "lake"'))
+    assert unnamed == ["9: 'orders' is not a name in a catalog: namespace.table"]
+    rest = 'table = "shop.orders"\ncatalog = { type = "rest", uri = "http://localhost:8181" }'
+    assert problems(tmp_path, SOURCE, sink("one", rest)) == []
+
+
+def test_two_sinks_do_not_write_to_the_same_table(tmp_path: Path) -> None:
+    same = 'table = "shop.orders"\nwarehouse = "lake"'
+    found = problems(tmp_path, SOURCE, sink("one", same), sink("two", same))
+    assert found == ["15: sink one already writes to shop.orders"]
+    other = 'table = "shop.orders"\nwarehouse = "other"'
+    assert problems(tmp_path, SOURCE, sink("one", same), sink("two", other)) == []
+
+
+def test_evolution_is_for_registered_schemas(tmp_path: Path) -> None:
+    place = sink("one", 'table = "shop.orders"\nwarehouse = "lake"')
+    assert problems(tmp_path, 'evolution = "pause"\n', SOURCE, place) == []
+    assert problems(tmp_path, SOURCE, 'evolution = "fail"\n', place) == []
+    text = SOURCE.replace("avro", "string") + 'evolution = "add"\n'
+    assert problems(tmp_path, text, place) == [
+        "5: evolution is for registered schemas: avro, json-schema, protobuf"
+    ]
+    (wrong,) = problems(tmp_path, 'evolution = "sometimes"\n', SOURCE, place)
+    assert "there is no choice 'sometimes'" in wrong
+
+
+def test_what_a_catalog_is_told_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREDENTIAL", "very secret")
+    path = tmp_path / "test.toml"
+    catalog = 'catalog = { type = "rest", uri = "http://x", credential = "${ENV:CREDENTIAL}" }'
+    path.write_text(SOURCE + sink("one", f'table = "shop.orders"\n{catalog}'), "utf-8")
+    settings = read_file(path).settings.sinks["one"]
+    assert isinstance(settings, IcebergSinkSettings)
+    assert settings.catalog["credential"] == "very secret"
+    assert "secret" not in repr(settings)
