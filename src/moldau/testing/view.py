@@ -33,7 +33,15 @@ class View:
         return found.leader if found is not None and found.leader in self.brokers else None
 
     def is_led(self, topic: str, partitions: int) -> bool:
-        """Return whether a topic has so many partitions that are led."""
+        """Return whether a topic has so many partitions that are led.
+
+        RuntimeError if it has another number of them: somebody else has created it.
+        """
+        count = sum(name == topic for name, _ in self.partitions)
+        if count not in (0, partitions):
+            raise RuntimeError(
+                f"topic {topic} is there already, with {count} partitions and not {partitions}"
+            )
         return all(self.leader_of(topic, index) is not None for index in range(partitions))
 
     def is_in_sync(
