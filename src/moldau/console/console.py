@@ -17,7 +17,7 @@ from moldau.console.sampling.watch import Watch
 from moldau.console.search.process import Search, Searches
 from moldau.console.search.request import SearchRequest
 from moldau.console.settings import ConsoleSettings
-from moldau.console.values.masks import TopicMasks
+from moldau.console.values.masks import Masks
 from moldau.console.values.registered import RegisteredValues
 from moldau.console.visitor import Visitor
 from moldau.schemas.client import RegistryClient
@@ -38,6 +38,7 @@ class Console:
         self, settings: ConsoleSettings, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
         self.settings = settings
+        self.masks = Masks(settings.masks)
         self.pool = ClusterPool(settings)
         self.sessions = Sessions()
         self.audit = Audit(AuditTopic(settings, self.pool).publish)
@@ -77,9 +78,6 @@ class Console:
         """Return what reads values by the registry, as the visitor may."""
         found = self._registry(visitor)
         return None if found is None else found[1]
-
-    def masks_of(self, topic: str) -> TopicMasks:
-        return TopicMasks.of(self.settings.masks, topic)
 
     def _registry(self, visitor: Visitor) -> tuple[RegistryClient, RegisteredValues] | None:
         if not self.settings.registry:

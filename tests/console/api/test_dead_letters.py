@@ -8,6 +8,7 @@ import pytest
 
 from moldau.console.api.dead_letters import librdkafka_login
 from moldau.console.settings import ConsoleSettings
+from moldau.console.values.masks import Mask
 from moldau.security.client import ClientSecurity
 from moldau.security.librdkafka import for_librdkafka
 from moldau.testing import Broker
@@ -107,3 +108,30 @@ def test_letters_of_a_share_group_are_moved_all_together(shared_broker: Broker) 
         assert len(console.get("api/topics/jobs/messages")["messages"]) == 2
         letters = console.get("api/dead-letters/dlq.jobs")["letters"]
         assert [each["redriven"] for each in letters] == [True, True]
+
+
+@pytest.mark.parametrize("header", ["moldau.origin.topic", "__dlq.errors.topic"])
+def test_letters_hide_what_their_origin_hides(shared_broker: Broker, header: str) -> None:
+    topic = f"hidden-{len(header)}"
+    shared_broker.create_topic(topic)
+    masks = tuple(map(Mask.parse, ("customers:card", "customers:@key", "customers:@own")))
+    with RunningConsole(ConsoleSettings(shared_broker.bootstrap, masks=masks)) as console:
+        path = f"api/topics/{topic}/messages"
+        for origin in ("customers", "others"):
+            body = letter(origin, 1, "amount is missing", '{"card": "4111", "n": 1}')
+            body["headers"][1][0] = header
+            console.post(path, body, 201)
+        first, second = console.get(path)["messages"]
+        assert first["value"]["json"] == {"card": "***", "n": 1}
+        assert first["key"]["text"] == first["headers"][0][1]["text"] == "***"
+        assert second["value"]["json"]["card"] == "4111"
+        assert [each["offset"] for each in console.get(path, key="k")["messages"]] == [1]
+        for expression, expected in {
+            "value.card = '4111'": [1], "value.n = 1": [0, 1], "key = 'k'": [1],
+            "headers.own = 'kept'": [1],
+        }.items():  # fmt: skip
+            found = console.get(path, filter=expression)["messages"]
+            assert [each["offset"] for each in found] == expected, expression
+        if header == "moldau.origin.topic":
+            letters = console.get(f"api/dead-letters/{topic}")["letters"]
+            assert [each["value"]["json"]["card"] for each in letters] == ["4111", "***"]

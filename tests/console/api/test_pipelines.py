@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from moldau.console.settings import ConsoleSettings
+from moldau.console.values.masks import Mask
 from moldau.testing import Broker
 from tests.console.consoles import RunningConsole
 
@@ -56,17 +58,43 @@ def test_a_lake_table_is_shown_only_if_a_pipeline_names_it(
     pa = pytest.importorskip("pyarrow")
     named, other = str(tmp_path / "named"), str(tmp_path / "other")
     for path in (named, other):
-        deltalake.write_deltalake(path, pa.table({"n": [1, 2, 3], "s": ["a", "b", "c"]}))
+        deltalake.write_deltalake(
+            path, pa.table({"n": [1, 2, 3], "s": ["a", "b", "c"]}), partition_by=["s"]
+        )
     deltalake.write_deltalake(named, pa.table({"n": [4], "s": ["d"]}), mode="append")
     sink = {"name": "lake", "type": "delta", "state": "running", "path": named, "target": named}
     console.post(statuses, {"key": "lake", "value": status("lake", sinks=[sink])}, 201)
     tables = console.get("api/lake", pipeline="lake")["tables"]
     assert tables == [{"pipeline": "lake", "sink": "lake", "type": "delta", "path": named}]
     found = console.get("api/lake/table", path_=named)
-    assert (found["rows"], found["files"], found["version"]) == (4, 2, 1)
+    assert (found["rows"], found["files"], found["version"]) == (4, 4, 1)
     assert [each["version"] for each in found["versions"]] == [1, 0]
     assert found["schema"][0] == {"name": "n", "type": "long"}
     assert found["preview"]["columns"] == ["n", "s"]
-    assert found["preview"]["rows"]
+    assert sorted(found["preview"]["rows"]) == [[1, "a"], [2, "b"], [3, "c"], [4, "d"]]
     console.get("api/lake/table", 404, path_=other)
     console.get("api/lake/table", 404, path_="/etc")
+
+
+def test_a_table_made_from_a_masked_topic_is_not_previewed(
+    shared_broker: Broker, console: RunningConsole, statuses: str, tmp_path: Path
+) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    pa = pytest.importorskip("pyarrow")
+    path = str(tmp_path / "cards")
+    deltalake.write_deltalake(path, pa.table({"renamed": ["4111"]}))
+    sink = {"name": "lake", "type": "delta", "state": "running", "path": path, "target": path}
+
+    def preview(**source: Any) -> dict[str, Any]:
+        told = status("cards", sinks=[sink], sources=[{"name": "in"} | source])
+        console.post(statuses, {"key": "cards", "value": told}, 201)
+        found: dict[str, Any] = masked.get("api/lake/table", path_=path)["preview"]
+        return found
+
+    masks = (Mask.parse("customers:card.number"),)
+    with RunningConsole(ConsoleSettings(shared_broker.bootstrap, masks=masks)) as masked:
+        hidden = {"columns": ["renamed"], "rows": [], "is_hidden": True}
+        assert preview(topics=["others", "customers"]) == hidden
+        assert preview(topics=["others"], pattern="cust.*") == hidden
+        assert preview() == hidden
+        assert preview(topics=["others"])["rows"] == [["4111"]]

@@ -133,7 +133,7 @@ def list_letters(call: Call, asked: LetterQuery) -> LetterPage:
     topic = call.path["topic"]
     wanted = asked.reason.lower()
     letters, _, scanned = _read(call, topic, _COUNTED if wanted else asked.limit)
-    show = shower(call, topic, call.console.masks_of(topic))
+    show = shower(call, topic)
     moved = Moved(call.cluster, topic)
     found = []
     for partition, (record, appended), view in reversed(letters):

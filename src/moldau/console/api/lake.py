@@ -50,8 +50,12 @@ class TableVersion(msgspec.Struct):
 
 
 class TablePreview(msgspec.Struct):
+    """The first rows; `is_hidden` if they come from a topic with masked fields, so that none are
+    shown: a pipeline may have given the fields other names."""
+
     columns: list[str]
     rows: list[list[Any]]
+    is_hidden: bool = False
 
 
 class TableInfo(msgspec.Struct):
@@ -96,7 +100,7 @@ def get_table(call: Call, asked: TableQuery) -> TableInfo:
     if "://" in local or not Path(local).is_dir():
         raise ApiError(404, "not_here", f"{table.path} is not on this machine")
     try:
-        return _described(table.path, local)
+        return _described(table.path, local, _reads_masked(call, table.pipeline))
     except ApiError:
         raise
     except Exception as problem:
@@ -104,7 +108,22 @@ def get_table(call: Call, asked: TableQuery) -> TableInfo:
         raise ApiError(502, "table", f"{table.path}: {problem}") from None
 
 
-def _described(path: str, local: str) -> TableInfo:
+def _reads_masked(call: Call, name: str) -> bool:
+    """Return whether a pipeline may read a topic with fields that are hidden."""
+    masks = call.console.masks
+    if not masks:
+        return False
+    (found,) = [each for each in pipelines(call) if each.name == name]
+    sources = found.more.get("sources") or ()
+    return not sources or any(
+        not source.get("topics")
+        or source.get("pattern")
+        or any(masks.of(topic) for topic in source["topics"])
+        for source in sources
+    )
+
+
+def _described(path: str, local: str, is_hidden: bool) -> TableInfo:
     from deltalake import DeltaTable
 
     table = DeltaTable(local)
@@ -129,7 +148,7 @@ def _described(path: str, local: str) -> TableInfo:
         table.version(),
         versions,
         columns,
-        _preview(table),
+        _preview(table, is_hidden),
     )
 
 
@@ -139,16 +158,12 @@ def _rows(actions: Any) -> list[list[Any]]:
     return [list(row.values()) for row in pa.table(actions).to_pylist()]
 
 
-def _preview(table: Any) -> TablePreview:
-    """Return the first rows of the newest file."""
-    import pyarrow.parquet as pq
-
-    paths = table.file_uris()
-    if not paths:
-        return TablePreview([each.name for each in table.schema().fields], [])
-    with pq.ParquetFile(paths[0].removeprefix("file://")) as file:
-        batch = next(file.iter_batches(_PREVIEWED), None)
-    if batch is None:
-        return TablePreview([each.name for each in table.schema().fields], [])
-    rows = [[as_plain(value) for value in row.values()] for row in batch.to_pylist()]
-    return TablePreview(batch.schema.names, rows)
+def _preview(table: Any, is_hidden: bool) -> TablePreview:
+    columns = [each.name for each in table.schema().fields]
+    if is_hidden:
+        return TablePreview(columns, [], True)
+    scanner = table.to_pyarrow_dataset().scanner(
+        columns=columns, batch_size=_PREVIEWED, batch_readahead=0, fragment_readahead=0
+    )
+    rows = scanner.head(_PREVIEWED).to_pylist()
+    return TablePreview(columns, [[as_plain(value) for value in row.values()] for row in rows])

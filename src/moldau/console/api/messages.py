@@ -30,7 +30,6 @@ from moldau.console.sampling.state import read_topic
 from moldau.console.search.asking import collect, failure, messages, new_request
 from moldau.console.search.process import Worker, require_extra
 from moldau.console.search.request import Failed, Found, Range
-from moldau.console.values.masks import TopicMasks
 from moldau.console.values.shown import SHOWN_BYTES, Message, Shower
 from moldau.peer.cluster import Cluster
 from moldau.records.record import Record
@@ -116,18 +115,19 @@ def browse_messages(call: Call, asked: MessageQuery) -> MessagePage:
     known = topic_bounds(call.cluster, state, topic, asked.partition)
     start = parse_start(asked.from_, call.cluster, state, topic, known)
     limit = count_of(asked.from_, asked.limit)
-    masks = call.console.masks_of(topic)
-    show = shower(call, topic, masks, decodes=asked.decode == "auto", whole=asked.whole)
+    masks = call.console.masks
+    show = shower(call, topic, decodes=asked.decode == "auto", whole=asked.whole)
     if asked.filter:
         return _filtered(call, asked, known, start, limit, show, began)
     wants = None
     if asked.key is not None:
-        if masks.key:
+        if masks.of(topic).key:
             raise ApiError(403, "masked", f"keys of {topic} are masked")
         key = asked.key.encode()
 
         def wants(index: int, record: Record) -> bool:
-            return record.key is not None and bytes(record.key) == key
+            is_key = record.key is not None and bytes(record.key) == key
+            return is_key and not masks.of_record(topic, record.headers).key
 
     browser = Browser(
         call.cluster, topic, known, wants, read_committed=asked.isolation == "committed"
@@ -195,14 +195,12 @@ def _is_before(offsets: dict[int, int], known: Bounds, bound: int) -> bool:
     return any(at < known[index][bound] for index, at in offsets.items())
 
 
-def shower(
-    call: Call, topic: str, masks: TopicMasks, *, decodes: bool = True, whole: bool = False
-) -> Shower:
+def shower(call: Call, topic: str, *, decodes: bool = True, whole: bool = False) -> Shower:
     """Return what shows the messages of a topic to the visitor."""
     return Shower(
         topic,
         call.console.values_of(call.visitor) if decodes else None,
-        masks,
+        call.console.masks,
         decodes=decodes,
         most_bytes=_WHOLE_BYTES if whole else SHOWN_BYTES,
     )
@@ -244,7 +242,7 @@ class Tail:
         self._partition = partition
         self._cluster: Cluster = call.console.pool.new(call.visitor.security)
         self._at: dict[int, int] = {}
-        self._show = shower(call, topic, call.console.masks_of(topic))
+        self._show = shower(call, topic)
 
     def begin(self) -> None:
         state, _ = read_topic(self._cluster, self._topic)

@@ -112,7 +112,7 @@ def places(call: Call, state: ClusterState, topic: str, known: Bounds, text: str
 async def follow_search(call: Call) -> Stream:
     """Follow a search: events `progress`, `found`, `done` and `failed`."""
     search = call.console.searches.find(call.visitor, call.path["search"])
-    show = shower(call, search.request.topic, call.console.masks_of(search.request.topic))
+    show = shower(call, search.request.topic)
     told = 0
     last: Any = None
     loop = asyncio.get_running_loop()
@@ -173,15 +173,15 @@ def export_search(call: Call, asked: ExportQuery) -> Response:
     """Download what a search has found, as JSON or as Parquet."""
     search = call.console.searches.find(call.visitor, call.path["search"])
     topic = search.request.topic
-    masks = call.console.masks_of(topic)
+    masks = call.console.masks
     records = list(search.records)
     name = f"{topic}.{asked.format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
     if asked.format == "json":
-        show = shower(call, topic, masks, whole=True)
+        show = shower(call, topic, whole=True)
         body = msgspec.json.encode(messages(show, records))
         return Response(body, headers=headers, media_type="application/json")
-    if masks:
+    if any(masks.of_record(topic, each.headers) for each in records):
         raise ApiError(403, "masked", f"fields of {topic} are masked", "export it as JSON instead")
     return Response(_parquet(records), headers=headers, media_type="application/vnd.apache.parquet")
 

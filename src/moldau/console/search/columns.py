@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from moldau.console.search.filter import Filter
-from moldau.console.values.masks import HIDDEN, TopicMasks
+from moldau.console.values.masks import HIDDEN, ORIGINS, Masks, TopicMasks
 from moldau.console.values.registered import RegisteredValues, Unreadable
 from moldau.console.values.shown import as_json
 
@@ -24,9 +25,10 @@ class FilterColumns:
     """Makes the table `batch` that a filter is run on."""
 
     def __init__(
-        self, wanted: Filter, masks: TopicMasks, registered: RegisteredValues | None
+        self, wanted: Filter, topic: str, masks: Masks, registered: RegisteredValues | None
     ) -> None:
         self._wanted = wanted
+        self._topic = topic
         self._masks = masks
         self._registered = registered
         # Values that could not be read by the schemas that they name.
@@ -36,49 +38,46 @@ class FilterColumns:
         rows = batch.num_rows
         arrays = {"row": pa.array(np.arange(rows, dtype=np.int64))}
         wanted = self._wanted.columns
+        masks = self._row_masks(batch.column("headers"))
         for name in ("partition", "offset"):
             if name in wanted:
                 arrays[name] = batch.column(name)
         if "timestamp" in wanted:
             arrays["timestamp"] = batch.column("timestamp").cast(pa.timestamp("us"))
         if "key" in wanted:
-            hidden = self._masks.key
-            arrays["key"] = (
-                pa.repeat(pa.scalar(HIDDEN), rows) if hidden else texts(batch.column("key"))
-            )
+            arrays["key"] = _keys(batch.column("key"), masks)
         if "value" in wanted:
-            arrays["value"] = self._values(batch.column("value"))
+            arrays["value"] = self._values(batch.column("value"), masks)
         if "size" in wanted:
             arrays["size"] = _sizes(batch)
         if "headers" in wanted:
-            arrays["headers"] = self._headers(batch.column("headers"))
+            arrays["headers"] = _headers(batch.column("headers"), masks)
         return pa.table(arrays)
 
-    def _headers(self, column: pa.Array) -> pa.Array:
-        if not self._masks.headers:
-            return column
-        hidden = [
-            None
-            if each is None
-            else [
-                {**pair, "value": HIDDEN.encode()} if pair["key"] in self._masks.headers else pair
-                for pair in each
+    def _row_masks(self, headers: pa.Array) -> list[TopicMasks] | None:
+        """Return what is hidden of each row; None if nothing is of any."""
+        of_topic = self._masks.of(self._topic)
+        if self._masks and _has_origins(headers):
+            return [
+                self._masks.of_record(
+                    self._topic, ((pair["key"], pair["value"]) for pair in each or ())
+                )
+                for each in headers.to_pylist()
             ]
-            for each in column.to_pylist()
-        ]
-        return pa.array(hidden, column.type)
+        return [of_topic] * len(headers) if of_topic else None
 
-    def _values(self, column: pa.Array) -> pa.Array:
+    def _values(self, column: pa.Array, masks: list[TopicMasks] | None) -> pa.Array:
         """Return values as text; what is no text is null, and what is masked is hidden."""
-        if self._masks.value:
-            return pa.repeat(pa.scalar(HIDDEN), len(column))
-        if self._masks.fields or (self._registered is not None and _names_schemas(column)):
-            return pa.array([self._value(each) for each in column.to_pylist()], pa.string())
-        return texts(column)
+        if masks is None and not (self._registered is not None and _names_schemas(column)):
+            return texts(column)
+        rows = zip(column.to_pylist(), masks or [TopicMasks()] * len(column), strict=True)
+        return pa.array([self._value(data, hidden) for data, hidden in rows], pa.string())
 
-    def _value(self, data: bytes | None) -> str | None:
+    def _value(self, data: bytes | None, masks: TopicMasks) -> str | None:
         if data is None:
             return None
+        if masks.value:
+            return HIDDEN
         decoded: Any = msgspec.UNSET
         if self._registered is not None and data[:1] in (b"\0", b"\x01"):
             try:
@@ -87,13 +86,42 @@ class FilterColumns:
             except Unreadable:
                 self.unreadable += 1
                 return None
-        if decoded is msgspec.UNSET and self._masks.fields:
+        if decoded is msgspec.UNSET and masks.fields:
             decoded = as_json(data)
             if decoded is msgspec.UNSET:
                 return HIDDEN
         if decoded is msgspec.UNSET:
             return _text(data)
-        return msgspec.json.encode(self._masks.hide(decoded)).decode()
+        return msgspec.json.encode(masks.hide(decoded)).decode()
+
+
+def _has_origins(headers: pa.Array) -> bool:
+    """Return whether any record has a header that names the origin of a dead letter."""
+    names = headers.flatten().field("key")
+    return bool(pc.any(pc.is_in(names, value_set=pa.array(sorted(ORIGINS), names.type))).as_py())
+
+
+def _keys(column: pa.Array, masks: list[TopicMasks] | None) -> pa.Array:
+    shown = texts(column)
+    if masks is None:
+        return shown
+    hidden = pa.array([each.key for each in masks], pa.bool_())
+    return pc.if_else(hidden, HIDDEN, shown)
+
+
+def _headers(column: pa.Array, masks: list[TopicMasks] | None) -> pa.Array:
+    if masks is None or not any(each.headers for each in masks):
+        return column
+    shown = [
+        None
+        if pairs is None
+        else [
+            {**pair, "value": HIDDEN.encode()} if pair["key"] in each.headers else pair
+            for pair in pairs
+        ]
+        for pairs, each in zip(column.to_pylist(), masks, strict=True)
+    ]
+    return pa.array(shown, column.type)
 
 
 def texts(column: pa.Array) -> pa.Array:
@@ -125,8 +153,6 @@ def _names_schemas(column: pa.Array) -> bool:
 
 
 def _sizes(batch: pa.RecordBatch) -> pa.Array:
-    import pyarrow.compute as pc
-
     lengths = [pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value")]
     return pc.cast(pc.add(*lengths), pa.int64())
 

@@ -23,7 +23,7 @@ from moldau.console.search.request import (
     read_frame,
     write_frame,
 )
-from moldau.console.values.masks import Mask, TopicMasks
+from moldau.console.values.masks import Mask, Masks
 from moldau.console.values.registered import RegisteredValues
 from moldau.peer.cluster import Cluster
 from moldau.peer.errors import PeerError
@@ -74,9 +74,11 @@ class Search:
             tls = None if self._security is None else self._security.context()
             client = RegistryClient(request.registry, user=request.registry_user, tls=tls)
             registered = RegisteredValues(client)
-        masks = TopicMasks.of(map(Mask.parse, request.masks), request.topic)
+        masks = Masks(map(Mask.parse, request.masks))
         self._query = None if wanted is None else wanted.query
-        self._columns = None if wanted is None else FilterColumns(wanted, masks, registered)
+        self._columns = (
+            None if wanted is None else FilterColumns(wanted, request.topic, masks, registered)
+        )
         self._scanned = self._found = self._found_bytes = 0
         self._began = time.monotonic()
         self._told = 0.0

@@ -5,7 +5,8 @@
     TOPIC:@value     the whole value
     TOPIC:@NAME      the header of this name, where it is neither of these
 
-In the topic, * stands for any number of characters.
+In the topic, * stands for any number of characters. A dead letter is hidden as the records of the
+topic that it came from are, besides.
 """
 
 from __future__ import annotations
@@ -13,8 +14,14 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+from moldau.client.pipelines.letters import ORIGIN_TOPIC
+from moldau.client.queue.redrive import PREFIX
+
+# Headers that name the topic of a dead letter's origin.
+ORIGINS = frozenset((ORIGIN_TOPIC, f"{PREFIX}topic"))
 HIDDEN = "***"
 KEY, VALUE = "@key", "@value"
 
@@ -38,6 +45,29 @@ class Mask:
         return fnmatch.fnmatchcase(topic, self.topics)
 
 
+class Masks:
+    """All masks of a console."""
+
+    def __init__(self, masks: Iterable[Mask]) -> None:
+        self._masks = tuple(masks)
+
+    def __bool__(self) -> bool:
+        return bool(self._masks)
+
+    def of(self, topic: str) -> TopicMasks:
+        return _of(self._masks, topic)
+
+    def of_record(self, topic: str, headers: Iterable[tuple[str, Any]]) -> TopicMasks:
+        """Return what is hidden of a record, also because of the topic that it came from."""
+        masks = self.of(topic)
+        if not self._masks:
+            return masks
+        for name, value in headers:
+            if name in ORIGINS and value is not None:
+                masks |= self.of(bytes(value).decode(errors="replace"))
+        return masks
+
+
 @dataclass(frozen=True, slots=True)
 class TopicMasks:
     """What is hidden of one topic's messages."""
@@ -47,16 +77,12 @@ class TopicMasks:
     headers: frozenset[str] = frozenset()
     fields: tuple[tuple[str, ...], ...] = ()
 
-    @classmethod
-    def of(cls, masks: Iterable[Mask], topic: str) -> TopicMasks:
-        names = [mask.field for mask in masks if mask.is_for(topic)]
-        return cls(
-            KEY in names,
-            VALUE in names,
-            frozenset(
-                name[1:] for name in names if name.startswith("@") and name not in (KEY, VALUE)
-            ),
-            tuple(tuple(name.split(".")) for name in names if not name.startswith("@")),
+    def __or__(self, other: TopicMasks) -> TopicMasks:
+        return TopicMasks(
+            self.key or other.key,
+            self.value or other.value,
+            self.headers | other.headers,
+            tuple(dict.fromkeys(self.fields + other.fields)),
         )
 
     def __bool__(self) -> bool:
@@ -73,6 +99,17 @@ class TopicMasks:
         for path in self.fields:
             value = _hidden(value, path)
         return value
+
+
+@lru_cache(256)
+def _of(masks: tuple[Mask, ...], topic: str) -> TopicMasks:
+    names = [mask.field for mask in masks if mask.is_for(topic)]
+    return TopicMasks(
+        KEY in names,
+        VALUE in names,
+        frozenset(name[1:] for name in names if name.startswith("@") and name not in (KEY, VALUE)),
+        tuple(tuple(name.split(".")) for name in names if not name.startswith("@")),
+    )
 
 
 def _hidden(value: Any, path: tuple[str, ...]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from moldau.console.values.masks import HIDDEN, TopicMasks
+from moldau.console.values.masks import HIDDEN, Masks, TopicMasks
 from moldau.console.values.registered import RegisteredValues, Unreadable
 from moldau.records.record import Record
 from moldau.schemas.header import KEY_HEADER, VALUE_HEADER, name_in
@@ -59,7 +59,7 @@ class Shower:
         self,
         topic: str,
         registered: RegisteredValues | None,
-        masks: TopicMasks,
+        masks: Masks,
         *,
         decodes: bool = True,
         most_bytes: int = SHOWN_BYTES,
@@ -76,7 +76,7 @@ class Shower:
         headers = [(name, None if each is None else bytes(each)) for name, each in record.headers]
         size = len(key or b"") + len(value or b"")
         size += sum(len(name) + len(each or b"") for name, each in headers)
-        masks = self._masks
+        masks = self._masks.of_record(self.topic, headers)
         return Message(
             partition,
             record.offset,
@@ -84,12 +84,12 @@ class Shower:
             "append" if uses_append_time else "create",
             self._part(key, name_in(headers, KEY_HEADER), TopicMasks(value=masks.key)),
             self._part(value, name_in(headers, VALUE_HEADER), masks),
-            [(name, self._header(name, each)) for name, each in headers],
+            [(name, self._header(name, each, masks)) for name, each in headers],
             size,
         )
 
-    def _header(self, name: str, value: bytes | None) -> Bytes | None:
-        if value is not None and name in self._masks.headers:
+    def _header(self, name: str, value: bytes | None, masks: TopicMasks) -> Bytes | None:
+        if value is not None and name in masks.headers:
             return Bytes("text", len(value), text=HIDDEN)
         return None if value is None else plain(value, self._most)
 
