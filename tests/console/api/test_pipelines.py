@@ -12,6 +12,7 @@ import pytest
 from moldau.console.settings import ConsoleSettings
 from moldau.console.values.masks import Mask
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.console.consoles import RunningConsole
 
 
@@ -49,6 +50,39 @@ def test_pipelines_are_shown_as_they_last_said_and_the_silent_as_lost(
     assert "gone" not in found
     assert found["fine"]["sinks"][0]["rows_per_s"] == 5.5
     assert found["fine"]["sql"] == {"t": "SELECT 1"}
+
+
+def test_the_overview_says_which_pipelines_need_somebody(
+    console: RunningConsole, statuses: str
+) -> None:
+    sink = {"name": "raw", "type": "topic", "state": "running", "dead_letters": 3}
+    told_of: dict[str, dict[str, Any]] = {
+        "stopped-by-an-error": {"state": "failed", "last_error": {"message": "no column n"}},
+        "silent": {"at_ms": 1_700_000_000_000},
+        "again": {"state": "restarting"},
+        "with-letters": {"sinks": [sink]},
+        "well": {},
+    }
+    for name, more in told_of.items():
+        console.post(statuses, {"key": name, "value": status(name, **more)}, 201)
+
+    def told() -> dict[str, tuple[str, str]]:
+        return {
+            each["where"]["name"]: (each["severity"], each["what"])
+            for each in console.get("api/overview")["problems"]
+            if each["where"]["kind"] == "pipeline"
+        }
+
+    until(lambda: "with-letters" in told(), "problems of pipelines", 30)
+    found = told()
+    assert found["stopped-by-an-error"] == (
+        "error", "pipeline stopped-by-an-error has failed: no column n",
+    )  # fmt: skip
+    assert found["silent"][0] == "error"
+    assert found["again"][0] == "warning"
+    assert found["with-letters"][0] == "info"
+    assert "3 records" in found["with-letters"][1]
+    assert "well" not in found
 
 
 def test_a_lake_table_is_shown_only_if_a_pipeline_names_it(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from moldau.cli.demo.story import Story
+    from moldau.client.pipelines.status import PipelineStatus
     from moldau.spark.pipeline import Pipeline, SinkProgress
 
 EXAMPLE = "activity/pipeline.toml"
@@ -71,7 +72,7 @@ def tell_of_activity(story: Story, folder: Path, *, events: int, seed: int, keep
                 "are still open are written as they stand.",
             )
             show(f"$ moldau pipeline run {shlex.quote(str(path))} --once --emit-open", "green")
-            pipeline.run(once=True, emit_open=True, spark=spark)
+            pipeline.supervise(once=True, emit_open=True, spark=spark)
             show_totals(lake)
             story.tell("Is it right? Everything is computed again from the events in the table.")
             prove(lake, produced, story.address)
@@ -171,15 +172,19 @@ def _run_live(
         threading.Thread(target=feed.run, args=(iter(produced),), daemon=True),
         threading.Thread(target=watch.run, daemon=True),
     ]
-    with pipeline.start(spark) as running:
-        for thread in threads:
-            thread.start()
-        try:
-            running.wait(stop=enough, on_progress=watch.note)
-        finally:
-            feed.stop.set()
-            enough.set()
+
+    def begin(status: PipelineStatus) -> None:
+        if status.state == "running" and threads[0].ident is None:
             for thread in threads:
+                thread.start()
+
+    try:
+        pipeline.supervise(spark=spark, stop=enough, on_progress=watch.note, on_status=begin)
+    finally:
+        feed.stop.set()
+        enough.set()
+        for thread in threads:
+            if thread.ident is not None:
                 thread.join(DELIVER_WITHIN_S)
     if watch.problem:
         raise Failure(watch.problem)
@@ -231,30 +236,38 @@ def _go_on(
     """Views come and are counted until Ctrl-C."""
     feed = _Feed(story.address, LIVE_STEP_EVERY_S)
     thread = threading.Thread(target=feed.run, args=(views,), daemon=True)
-    with stopping() as stop, pipeline.start(spark) as running:
-        thread.start()
-        story.tell(
-            "Everything keeps running, with new views every few seconds. To "
-            "explore, try in another terminal:"
-        )
-        show(f"export MOLDAU_BOOTSTRAP={story.address}", "green")
-        for command in (
-            f"moldau consume {TOPIC}",
-            "moldau consume views-per-minute --from-beginning",
-            "moldau groups describe activity-pipeline",
-            "moldau topics describe views-per-minute",
-        ):
-            show(command, "green")
-        table = Lake.of(pipeline).views
-        program = (
-            f"from deltalake import DeltaTable; print(DeltaTable('{table}').to_pyarrow_table())"
-        )
-        show(f'{sys.executable} -c "{program}"', "green")
-        show(f"\nThe data is in {folder}. Ctrl-C stops everything.", "bold")
+
+    def begin(status: PipelineStatus) -> None:
+        if status.state == "running" and thread.ident is None:
+            thread.start()
+            _suggest(pipeline, story, folder)
+
+    with stopping() as stop:
         try:
-            running.wait(stop=stop)
+            pipeline.supervise(spark=spark, stop=stop, on_status=begin)
         finally:
             feed.stop.set()
-            thread.join(DELIVER_WITHIN_S)
+            if thread.ident is not None:
+                thread.join(DELIVER_WITHIN_S)
     if feed.problem:
         raise Failure(f"the events could not be produced: {feed.problem}")
+
+
+def _suggest(pipeline: Pipeline, story: Story, folder: Path) -> None:
+    story.tell(
+        "Everything keeps running, with new views every few seconds. To "
+        "explore, try in another terminal:"
+    )
+    show(f"export MOLDAU_BOOTSTRAP={story.address}", "green")
+    for command in (
+        f"moldau consume {TOPIC}",
+        "moldau consume views-per-minute --from-beginning",
+        "moldau groups describe activity-pipeline",
+        "moldau topics describe views-per-minute",
+        "moldau pipeline status activity",
+    ):
+        show(command, "green")
+    table = Lake.of(pipeline).views
+    program = f"from deltalake import DeltaTable; print(DeltaTable('{table}').to_pyarrow_table())"
+    show(f'{sys.executable} -c "{program}"', "green")
+    show(f"\nThe data is in {folder}. Ctrl-C stops everything.", "bold")

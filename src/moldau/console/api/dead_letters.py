@@ -15,13 +15,13 @@ from moldau.client.pipelines.letters import PipelineLetter
 from moldau.client.pipelines.redrive import PipelineRedrive
 from moldau.client.queue.redrive import Redrive
 from moldau.console.api.messages import shower
-from moldau.console.api.pipelines import pipelines
 from moldau.console.browse import Browser, Start, topic_bounds
 from moldau.console.call import Call
 from moldau.console.encoding import encoded
 from moldau.console.endpoint import endpoint
 from moldau.console.errors import ApiError, invalid, not_found
 from moldau.console.letters import SHARE, LetterView, Moved, letter_topics, view_of
+from moldau.console.sampling.pipelines import read_pipelines
 from moldau.console.sampling.state import read_state, read_topic
 from moldau.console.values.shown import Message
 from moldau.peer.errors import PeerError
@@ -112,7 +112,7 @@ def list_letter_topics(call: Call) -> LetterTopics:
     state = read_state(call.cluster)
     named = [
         str(source.get("dead_letters"))
-        for each in pipelines(call)
+        for each in read_pipelines(call.cluster)
         for source in each.more.get("sources") or ()
         if isinstance(source, dict)
     ]

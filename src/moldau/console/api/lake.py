@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from moldau.console.api.pipelines import pipelines
 from moldau.console.call import Call
 from moldau.console.endpoint import endpoint
 from moldau.console.errors import ApiError, not_found
+from moldau.console.sampling.pipelines import read_pipelines
 from moldau.console.values.registered import as_plain
 
 _PREVIEWED = 50
@@ -80,7 +80,7 @@ def list_tables(call: Call, asked: LakeQuery) -> LakeTables:
 def _tables(call: Call, pipeline: str = "") -> list[LakeTable]:
     return [
         LakeTable(each.name, sink.name, sink.type, sink.path)
-        for each in pipelines(call)
+        for each in read_pipelines(call.cluster)
         for sink in each.sinks
         if sink.path and (not pipeline or each.name == pipeline)
     ]
@@ -113,7 +113,7 @@ def _reads_masked(call: Call, name: str) -> bool:
     masks = call.console.masks
     if not masks:
         return False
-    (found,) = [each for each in pipelines(call) if each.name == name]
+    (found,) = [each for each in read_pipelines(call.cluster) if each.name == name]
     sources = found.more.get("sources") or ()
     return not sources or any(
         not source.get("topics")

@@ -38,7 +38,9 @@ class Problems:
         self._since: dict[tuple[str, str, str], int] = {}
 
     def of(self, sample: Sample) -> list[Problem]:
-        found = [*_partitions(sample), *_groups(sample), *_brokers(sample)]
+        found = [
+            *_partitions(sample), *_groups(sample), *_brokers(sample), *_pipelines(sample),
+        ]  # fmt: skip
         since = {}
         for each in found:
             key = (each.severity, each.where.kind, each.where.name)
@@ -107,6 +109,28 @@ def _brokers(sample: Sample) -> list[Problem]:
     if state.controller not in state.brokers:
         what = "no broker is the controller: nothing can be created or elected"
         found.append(Problem(ERROR, what, Where("cluster", state.cluster_id), "see brokers' logs"))
+    return found
+
+
+def _pipelines(sample: Sample) -> list[Problem]:
+    found = []
+    for each in sample.pipelines:
+        where = Where("pipeline", each.name)
+        error = (each.last_error or {}).get("message") or "it did not say why"
+        letters = sum(sink.dead_letters or 0 for sink in each.sinks)
+        if each.state == "failed":
+            hint = "put right what it names, and start the pipeline again"
+            found.append(Problem(ERROR, f"pipeline {each.name} has failed: {error}", where, hint))
+        elif each.state == "lost":
+            what = f"pipeline {each.name} has said nothing for a while, though it should run"
+            found.append(Problem(ERROR, what, where, "see whether its process is alive"))
+        elif each.state == "restarting":
+            what = f"pipeline {each.name} has failed and starts again: {error}"
+            found.append(Problem(WARNING, what, where, "see whether the next start helps"))
+        elif letters:
+            what = f"pipeline {each.name} has set {letters} records aside as dead letters"
+            hint = "see why, put them right, and move them back"
+            found.append(Problem(INFO, what, where, hint))
     return found
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from moldau.console.sampling.groups import GroupLag, committed_offsets, lags
+from moldau.console.sampling.pipelines import TOPIC as PIPELINES
+from moldau.console.sampling.pipelines import PipelineInfo, read_pipelines
 from moldau.console.sampling.state import ClusterState, bounds, read_state, sizes
 from moldau.peer.cluster import Cluster
 from moldau.peer.errors import PeerError
@@ -32,6 +34,7 @@ class Sample:
     groups: dict[str, ListedGroup]
     lags: dict[str, GroupLag]
     share_lags: dict[str, int]
+    pipelines: list[PipelineInfo] = field(default_factory=list)
     # Messages a second, by topic; bytes a second of all.
     rates: dict[str, float] = field(default_factory=dict)
     in_msgs: float | None = None
@@ -63,8 +66,9 @@ class Sampler:
         groups = {each.name: each for each in Groups(cluster).listed()}
         share_lags = self._take_groups(cluster, state, groups)
         sample = Sample(
-            int(time.time() * 1000), state, known, led, groups, dict(self._lags), share_lags
-        )
+            int(time.time() * 1000), state, known, led, groups, dict(self._lags), share_lags,
+            _pipelines(cluster, state),
+        )  # fmt: skip
         sample = self._with_rates(sample)
         self._before = sample
         return sample
@@ -123,18 +127,21 @@ class Sampler:
         ]
         hidden = {name for name, topic in sample.state.topics.items() if topic.is_internal}
         total = sum(rate for name, rate in rates.items() if name not in hidden)
-        return Sample(
-            sample.at_ms,
-            sample.state,
-            sample.bounds,
-            sample.sizes,
-            sample.groups,
-            sample.lags,
-            sample.share_lags,
-            rates,
-            total,
-            sum(grown_bytes) / seconds if sample.sizes else None,
+        return replace(
+            sample,
+            rates=rates,
+            in_msgs=total,
+            in_bytes=sum(grown_bytes) / seconds if sample.sizes else None,
         )
+
+
+def _pipelines(cluster: Cluster, state: ClusterState) -> list[PipelineInfo]:
+    if PIPELINES not in state.topics:
+        return []
+    try:
+        return read_pipelines(cluster)
+    except PeerError:
+        return []
 
 
 def _share_lag(cluster: Cluster, name: str) -> int:

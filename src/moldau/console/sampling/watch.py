@@ -144,6 +144,7 @@ class Watch:
                     frozenset((name, lag.lag) for name, lag in sample.lags.items()),
                 )
             ),
+            "pipelines": tuple((each.name, each.state, each.seen_ms) for each in sample.pipelines),
         }
         changed = [kind for kind, look in looks.items() if self._seen.get(kind) != look]
         self._seen |= looks
