@@ -77,7 +77,7 @@ class Shell:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
             check=False,
         )
         if ended.returncode != 0:
