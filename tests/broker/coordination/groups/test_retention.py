@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,29 @@ def test_an_offset_with_a_retention_of_its_own_expires_by_that(
     groups.commit("g", {("t", 1): 6}, 2)
     expire(broker, 2_000)
     assert groups.committed("g", "t", 0, 1) == [-1, 6]
+
+
+def test_a_share_group_without_members_stays_until_it_is_deleted(
+    broker: Broker, groups: Groups
+) -> None:
+    ask = groups.asker.ask
+    beat: dict[str, Any] = {"group_id": "g", "member_id": "m", "subscribed_topic_names": ["t"]}
+    for epoch in (0, -1):
+        assert not ask(Api.SHARE_GROUP_HEARTBEAT, **beat, member_epoch=epoch).error_code
+    start = {"topic_name": "t", "partitions": [{"partition_index": 0, "start_offset": 0}]}
+
+    def alter() -> int:
+        answer = ask(Api.ALTER_SHARE_GROUP_OFFSETS, group_id="g", topics=[start])
+        return int(answer.error_code or answer.responses[0].partitions[0].error_code)
+
+    assert alter() == Error.NONE
+    expire(broker, 2 * WEEK_MS)
+    assert [each.group_id for each in ask(Api.LIST_GROUPS).groups] == ["g"]
+    described = ask(Api.SHARE_GROUP_DESCRIBE, group_ids=["g"]).groups[0]
+    assert (described.error_code, described.group_state) == (Error.NONE, "Empty")
+    assert alter() == Error.NONE, "the group's epochs have begun anew"
+    assert not ask(Api.DELETE_GROUPS, groups_names=["g"]).results[0].error_code
+    assert ask(Api.LIST_GROUPS).groups == ()
 
 
 def test_nothing_is_left_of_a_group_that_nobody_ever_joined(broker: Broker, groups: Groups) -> None:

@@ -138,6 +138,11 @@ class Group(Protocol):
         """Whether nobody is in the group or on the way into it."""
         ...
 
+    @property
+    def expires(self) -> bool:
+        """Whether it is deleted by itself once it has neither members nor offsets."""
+        ...
+
     def is_subscribed_to(self, topic: str) -> bool:
         """Return whether a member may want the topic."""
         ...

@@ -28,7 +28,7 @@ async def expire_offsets(
         if expired:
             held.remove_offsets(expired, now_ms(), complain)
             logger.info("group %r: %d offsets expired", group.id, len(expired))
-        if group.is_forgettable and not held.offsets:
+        if group.expires and group.is_forgettable and not held.offsets:
             held.delete(now_ms(), complain)
         if count % _GROUPS_AT_A_TIME == 0:
             await asyncio.sleep(0)

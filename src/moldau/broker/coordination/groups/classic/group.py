@@ -38,6 +38,7 @@ class ClassicGroup(KeptGroup):
     """
 
     kind = CLASSIC
+    expires = True
 
     __slots__ = (
         "_new_id",

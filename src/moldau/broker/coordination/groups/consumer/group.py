@@ -54,6 +54,7 @@ class ConsumerGroup:
     knows it. No I/O and no clock: calls take `now`, and return the effects to be seen to."""
 
     kind = CONSUMER
+    expires = True
     protocol_type = "consumer"
 
     __slots__ = (

@@ -85,6 +85,8 @@ class ShareGroup:
     """One share group; see `moldau.broker.coordination.groups.group.Group`."""
 
     kind = SHARE
+    # How far it has come is kept elsewhere, and never expires.
+    expires = False
     protocol_type = "share"
 
     __slots__ = ("_deadlines", "_is_dead", "_limits", "_seen", "_topics", "id", "state")
