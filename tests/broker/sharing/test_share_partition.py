@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -148,6 +149,45 @@ def test_a_record_that_is_out_of_tries_is_archived_when_that_is_written() -> Non
     assert partition.start == 1
 
 
+def test_what_dies_can_be_divided_from_what_does_not() -> None:
+    partition = SharePartition(0, limits=LIMITS)
+    partition.acquire("a", [(0, 4)], 10, 0)
+    dying = partition.acknowledge("a", [Said(0, 4, [1, 3, 0, 3, 1])], 1)
+    assert isinstance(dying, Change)
+    rest = partition.divide(dying)
+    assert (dying.ranges, rest.ranges) == ([(1, 1), (3, 3)], [(0, 0), (2, 2), (4, 4)])
+    assert not rest.dead
+    partition.queue(rest)
+    write(partition)
+    assert partition.start == 1
+    partition.take_back(dying)
+    assert partition.leave("a") is None
+    assert partition.acquire("b", [(0, 4)], 10, 2) == [Acquired(1, 1, 2), Acquired(3, 3, 2)]
+
+
+@pytest.mark.parametrize("is_first_refused", [True, False])
+def test_whoever_waits_for_a_divided_change_hears_of_both_parts(is_first_refused: bool) -> None:
+    heard: list[Verdict] = []
+
+    class Ticket:
+        def done(self) -> bool:
+            return bool(heard)
+
+        def set_result(self, verdict: Verdict) -> None:
+            heard.append(verdict)
+
+    partition = SharePartition(0, limits=LIMITS)
+    partition.acquire("a", [(0, 1)], 10, 0)
+    dying = partition.acknowledge("a", [Said(0, 1, [1, 3])], 1, Ticket())
+    assert isinstance(dying, Change)
+    parts = [partition.divide(dying), dying]
+    errors = [Error.NONE, Error.NOT_LEADER_OR_FOLLOWER]
+    parts[is_first_refused].settle(errors[is_first_refused])
+    assert not heard
+    parts[not is_first_refused].settle(errors[not is_first_refused])
+    assert [each.error for each in heard] == [Error.NOT_LEADER_OR_FOLLOWER]
+
+
 def test_records_between_batches_are_given_out_so_that_they_do_not_stay() -> None:
     partition = SharePartition(0, limits=LIMITS)
     assert partition.acquire("a", [(2, 3), (6, 7)], 100, 0) == [Acquired(0, 7, 1)]
@@ -273,9 +313,15 @@ class Sharing(RuleBasedStateMachine):
             self.pending.append(change)
 
     @precondition(lambda self: self.pending)
-    @rule(index=st.integers(0, 5), succeeds=st.booleans())
-    def queue(self, index: int, succeeds: bool) -> None:
+    @rule(index=st.integers(0, 5), succeeds=st.booleans(), divides=st.booleans())
+    def queue(self, index: int, succeeds: bool, divides: bool) -> None:
         change = self.pending.pop(index % len(self.pending))
+        if divides and change.dead:
+            rest = self.partition.divide(change)
+            apart = {each for first, last in rest.ranges for each in range(first, last + 1)}
+            self.said[rest] = self.said[change] & apart
+            self.said[change] -= apart
+            self.partition.queue(rest)
         if succeeds:
             self.partition.queue(change)
         else:

@@ -120,7 +120,36 @@ class Change:
         # The first and last offsets of what it holds.
         self.ranges: list[tuple[int, int]] = []
 
+    def divide(self) -> Change:
+        """Leave in it only what dies with it; return the rest. Whoever waits hears of both."""
+        if self.ticket is not None:
+            self.ticket = _Both(self.ticket)
+        dying = {(each.first, each.last) for each in self.dead}
+        rest = Change(self.ticket)
+        rest.ranges = [each for each in self.ranges if each not in dying]
+        self.ranges = [each for each in self.ranges if each in dying]
+        return rest
+
     def settle(self, error: Error) -> None:
         """Tell whoever waits what came of it."""
         if self.ticket is not None and not self.ticket.done():
             self.ticket.set_result(Verdict(error))
+
+
+class _Both:
+    """Whoever waits for the two parts of a change: told when both are known, of an error if any."""
+
+    __slots__ = ("_known", "_ticket")
+
+    def __init__(self, ticket: Any) -> None:
+        self._ticket = ticket
+        self._known: Verdict | None = None
+
+    def done(self) -> bool:
+        return bool(self._ticket.done())
+
+    def set_result(self, verdict: Verdict) -> None:
+        if self._known is None:
+            self._known = verdict
+        else:
+            self._ticket.set_result(self._known if self._known.error else verdict)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from moldau.broker.settings.offset_reset import OffsetReset
 from moldau.log.errors import StorageError
 from moldau.log.files.open_files import Slice
 from moldau.log.log import Log
+from moldau.log.lookup import offset_for_time
 from moldau.records.batch import HEADER, HEADER_SIZE, BatchHeader
 
 # How much is read at a time to find the headers of small batches.
@@ -39,6 +42,16 @@ def batches_of(found: Slice) -> Iterator[FoundBatch]:
         header = BatchHeader._make(HEADER.unpack_from(data, at))
         position += header.size
         yield FoundBatch(header, position)
+
+
+async def first_offset(log: Log, reset: OffsetReset, now_ms: int) -> int | None:
+    """Return where a group begins that has no offset yet; None for the end of what it may see."""
+    if reset.strategy == "earliest":
+        return log.log_start
+    if reset.strategy == "by_duration":
+        found = await asyncio.to_thread(offset_for_time, log, now_ms - reset.age_ms)
+        return None if found is None else found[0]
+    return None
 
 
 def aborted_ranges(log: Log, batches: Sequence[FoundBatch]) -> list[tuple[int, int]]:

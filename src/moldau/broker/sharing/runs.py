@@ -92,6 +92,15 @@ class Runs:
             self.items.insert(index + 1, run.part(at, run.last))
             run.last = at - 1
 
+    def divide(self, change: Change) -> Change:
+        """Take what does not die with a change out of it, as another."""
+        rest = change.divide()
+        for each in rest.ranges:
+            for run in self.cut(*each):
+                if run.change is change:
+                    run.change = rest
+        return rest
+
     def join(self, first: int, last: int) -> None:
         """Join those at and around these offsets that are alike."""
         items = self.items

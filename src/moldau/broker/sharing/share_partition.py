@@ -64,19 +64,8 @@ class SharePartition:
     """
 
     __slots__ = (
-        "_dirty",
-        "_dirty_under_way",
-        "_queued",
-        "_runs",
-        "_start_is_dirty",
-        "_under_way",
-        "dead",
-        "due_at",
-        "end",
-        "expired",
-        "limits",
-        "redelivered",
-        "start",
+        "_dirty", "_dirty_under_way", "_queued", "_runs", "_start_is_dirty", "_under_way", "dead",
+        "due_at", "end", "expired", "limits", "redelivered", "start",
     )  # fmt: skip
 
     def __init__(
@@ -293,6 +282,10 @@ class SharePartition:
             self._join(log_start, log_start)
 
     # Writing it down
+
+    def divide(self, change: Change) -> Change:
+        """Leave in a change only what dies with it; return the rest, to be written apart."""
+        return self._runs.divide(change)
 
     def queue(self, change: Change) -> None:
         """Have a change written with the next write."""

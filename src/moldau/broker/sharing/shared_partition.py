@@ -13,13 +13,12 @@ from moldau.broker.coordination.share.coordinator import Refused
 from moldau.broker.coordination.share.state import UNINITIALIZED, ShareKey, Update
 from moldau.broker.partitions.partition import Partition, Waiter
 from moldau.broker.settings.group_config import GroupConfig
-from moldau.broker.settings.offset_reset import OffsetReset, parse_offset_reset
+from moldau.broker.settings.offset_reset import parse_offset_reset
 from moldau.broker.sharing.delivery import AcknowledgedRange, Acquired, Change, Limits, Verdict
 from moldau.broker.sharing.persister import Persister
-from moldau.broker.sharing.reading import FoundBatch, aborted_ranges, batches_of
+from moldau.broker.sharing.reading import FoundBatch, aborted_ranges, batches_of, first_offset
 from moldau.broker.sharing.share_partition import SharePartition
 from moldau.log.files.open_files import Slice
-from moldau.log.lookup import offset_for_time
 from moldau.wire.errors import Error
 
 logger = logging.getLogger("moldau.share")
@@ -163,9 +162,10 @@ class SharedPartition:
         self._state_epoch = found.state_epoch
         start = found.start
         if start < 0:
-            start = await self._first_offset(
-                parse_offset_reset(self._config.share_auto_offset_reset)
-            )
+            reset = parse_offset_reset(self._config.share_auto_offset_reset)
+            now_ms = self._owner.now_ms()
+            found_start = await first_offset(self.partition.log, reset, now_ms)
+            start = self.up_to if found_start is None else min(found_start, self.up_to)
             # Otherwise another leader would begin later, and leave out what came meanwhile.
             update = Update(self.leader_epoch, start, 0)
             refused = await persister.write(self.key, self._state_epoch, update)
@@ -177,17 +177,6 @@ class SharedPartition:
         self.machine.move_start(self.partition.log.log_start)
         self._pump()
         return Error.NONE
-
-    async def _first_offset(self, reset: OffsetReset) -> int:
-        log = self.partition.log
-        if reset.strategy == "earliest":
-            return log.log_start
-        if reset.strategy == "by_duration":
-            since = self._owner.now_ms() - reset.age_ms
-            found = await asyncio.to_thread(offset_for_time, log, since)
-            if found is not None:
-                return min(found[0], self.up_to)
-        return self.up_to
 
     def _told(self, refused: Refused) -> Error:
         logger.info("the state of %s was refused: %s", self.key, refused)
@@ -351,6 +340,9 @@ class SharedPartition:
         assert self.machine is not None
         if change is not None:
             if change.dead and self._config.errors_deadletterqueue_topic_name:
+                if len(change.dead) < len(change.ranges):
+                    # A topic that takes no letters is no reason to deliver the others again.
+                    self.machine.queue(self.machine.divide(change))
                 self._owner.spawn(self._bury(change))
             else:
                 self.machine.queue(change)

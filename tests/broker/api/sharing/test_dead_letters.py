@@ -62,6 +62,30 @@ def test_dead_letters_that_cannot_be_written_keep_their_records_alive(queue: Que
         assert not partition_of(member.acknowledge({0: [(0, 0, REJECT)]})).error_code
 
 
+def test_what_is_accepted_beside_an_unwritable_dead_letter_is_finished(queue: Queue) -> None:
+    queue.configure(errors_deadletterqueue_topic_name="not-for-dead-letters")
+    queue.put(b"good", b"bad", b"fine")
+    with queue.member() as member:
+        assert member.take() == [(0, 2, 1)]
+        refused = member.acknowledge({0: [(0, 2, [ACCEPT, REJECT, ACCEPT])]})
+        assert partition_of(refused).error_code == Error.COORDINATOR_NOT_AVAILABLE
+        assert queue.start() == 1
+        dead = f"dlq.{queue.group}"
+        queue.configure(errors_deadletterqueue_topic_name=dead)
+        assert not partition_of(member.acknowledge({0: [(1, 1, REJECT)]})).error_code
+    assert [r.value for r in letters(queue, dead)] == [b"bad"]
+    assert queue.start() == 3
+
+
+def test_only_what_could_not_be_buried_is_delivered_again(queue: Queue) -> None:
+    queue.configure(errors_deadletterqueue_topic_name="not-for-dead-letters")
+    queue.put(b"good", b"bad", b"fine")
+    with queue.member("a") as a, queue.member("b") as b:
+        assert a.take() == [(0, 2, 1)]
+        a.acknowledge({0: [(0, 2, [ACCEPT, REJECT, ACCEPT])]}, epoch=-1)
+        assert b.take() == [(1, 1, 2)]
+
+
 @pytest.mark.parametrize("problem", ["disk", "surprise"])
 def test_no_record_is_finished_whose_letter_was_not_written(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, problem: str
