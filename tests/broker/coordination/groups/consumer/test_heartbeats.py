@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from moldau.broker.coordination.groups.consumer.embedded import read_assignment, write_assignment
+from moldau.broker.server import Broker as Server
 from moldau.cluster.state.changes import BrokerJoined
-from moldau.cluster.state.topics import BrokerInfo
+from moldau.cluster.state.topics import BrokerInfo, PartitionState
 from moldau.testing import Broker
 from moldau.testing.waiting import until
 from moldau.wire.apis import Api
@@ -18,7 +19,8 @@ from moldau.wire.errors import Error
 from moldau.wire.primitives import INT16, INT32, count, string
 from tests.broker.asking import Asker, fresh_name, versions
 from tests.broker.coordination.groups.asking import Groups
-from tests.broker.wire_client import inside
+from tests.broker.coordination.groups.coordinators import offsets_partition
+from tests.broker.wire_client import Client, inside
 
 HEARTBEAT, DESCRIBE = Api.CONSUMER_GROUP_HEARTBEAT, Api.CONSUMER_GROUP_DESCRIBE
 
@@ -277,6 +279,42 @@ def test_a_group_goes_on_after_a_restart(own_broker: Broker) -> None:
         assert members.beat("a", 2, topic_partitions=has).member_epoch == 3
         got = assigned(members.beat("b", 3))
         assert got == {topic.topic_id: sorted(set(range(4)) - set(kept[topic.topic_id]))}
+
+
+def test_a_conversion_that_is_refused_leaves_nobody_waiting(own_broker: Broker) -> None:
+    def set_in_sync(server: Server, isr: tuple[int, ...]) -> None:
+        partition = offsets_partition(server)
+        partition.become(PartitionState((0, 1), isr, 0, partition.leader_epoch))
+        partition.wake()
+
+    with Asker(own_broker) as asker, Client(own_broker) as second:
+        asker.create("t", 4)
+        members, groups = Members(asker, "g"), Groups(asker)
+        protocols = (("range", subscription(["t"])),)
+        first = groups.enter("g", protocols=protocols)
+        mine = {first.member_id: write_assignment({"t": frozenset(range(4))}, 1)}
+        groups.sync("g", first.member_id, 1, mine)
+        second.send(
+            Api.JOIN_GROUP,
+            3,
+            group_id="g",
+            session_timeout=60_000,
+            rebalance_timeout=60_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[{"name": name, "metadata": data} for name, data in protocols],
+        )
+        until(lambda: groups.describe("g").group_state == "PreparingRebalance")
+        inside(own_broker, lambda server: set_in_sync(server, ()))
+        refused = members.join("new", subscribed_topic_regex="t.*")
+        assert refused.error_code == Error.COORDINATOR_NOT_AVAILABLE
+        told = second.receive()
+        assert told.error_code == Error.REBALANCE_IN_PROGRESS
+        # The classic group is there again, and becomes another as soon as that can be written.
+        assert groups.heartbeat("g", first.member_id, 1) == Error.REBALANCE_IN_PROGRESS
+        inside(own_broker, lambda server: set_in_sync(server, (0,)))
+        assert members.join("new", subscribed_topic_regex="t.*").error_code == Error.NONE
+        assert len(members.describe().members) == 3
 
 
 def test_there_are_no_consumer_groups_while_a_broker_does_not_know_them(

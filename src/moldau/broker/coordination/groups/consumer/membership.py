@@ -153,8 +153,9 @@ class ConsumerMembership:
     def resolve(self, held: HeldGroup, wanted: Resolve) -> None:
         """Look up on a thread which topics match."""
         group = held.group
-        assert isinstance(group, ConsumerGroup)
-        self._host.spawn(self._resolve(held, group, wanted))
+        # It is a classic group again if the write that made it a consumer group was refused.
+        if isinstance(group, ConsumerGroup):
+            self._host.spawn(self._resolve(held, group, wanted))
 
     async def _resolve(self, held: HeldGroup, group: ConsumerGroup, wanted: Resolve) -> None:
         state = self._host.state
