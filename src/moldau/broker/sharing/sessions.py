@@ -30,15 +30,16 @@ class ShareSessionError(Exception):
 
 class ShareSession:
     """The partitions that one member reads from this broker; `epoch` is that of its next
-    request."""
+    request. Once its last request is here, or another session is in its place, it is not open."""
 
-    __slots__ = ("connection", "epoch", "group", "member", "partitions")
+    __slots__ = ("connection", "epoch", "group", "is_open", "member", "partitions")
 
     def __init__(self, group: str, member: str, connection: Hashable) -> None:
         self.group = group
         self.member = member
         self.connection = connection
         self.epoch = 1
+        self.is_open = True
         # In the order in which they were named.
         self.partitions: dict[TopicIdPartition, None] = {}
 
@@ -84,6 +85,7 @@ class ShareSessions:
         if session is None:
             raise ShareSessionError(Error.SHARE_SESSION_NOT_FOUND)
         if epoch == FINAL:
+            session.is_open = False
             return session
         if epoch != session.epoch:
             raise ShareSessionError(Error.INVALID_SHARE_SESSION_EPOCH)
@@ -93,6 +95,7 @@ class ShareSessions:
     def end(self, session: ShareSession) -> None:
         if self._sessions.get((session.group, session.member)) is session:
             del self._sessions[session.group, session.member]
+            session.is_open = False
             self._ended(session)
 
     def hung_up(self, connection: Hashable) -> None:

@@ -133,6 +133,48 @@ def test_the_last_request_of_a_session_releases_what_was_not_acknowledged(queue:
         assert a.fetch().error_code == Error.SHARE_SESSION_NOT_FOUND
 
 
+def test_a_fetch_of_an_earlier_session_takes_nothing(queue: Queue) -> None:
+    """Its connection may be half open, so that nobody would see what it takes."""
+    queue.put(b"a", b"b")
+    with queue.member() as before, queue.member() as after:
+        assert before.take() == [(0, 1, 1)]
+        before.send_fetch(wait_ms=20_000)
+        before.client.expect_nothing()
+        assert after.take() == [(0, 1, 2)]
+        assert acquired(before.client.receive()) == []
+        assert not partition_of(after.acknowledge({0: [(0, 1, ACCEPT)]})).error_code
+
+
+@pytest.mark.parametrize("api", [Api.SHARE_ACKNOWLEDGE, Api.SHARE_FETCH])
+def test_a_fetch_takes_nothing_beside_the_last_request_of_its_session(
+    queue: Queue, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.put(b"a", b"b")
+    held = asyncio.Event()
+    is_held: list[bool] = []
+    write = Persister.write
+
+    async def slow_write(self: Persister, *what: Any) -> Any:
+        is_held.append(True)
+        await held.wait()
+        return await write(self, *what)
+
+    with queue.member("a") as a, queue.member("b") as b:
+        assert a.take() == [(0, 1, 1)]
+        a.send_fetch(wait_ms=20_000)
+        a.client.expect_nothing()
+        monkeypatch.setattr(Persister, "write", slow_write)
+        values = a.values({0: [(0, 0, ACCEPT)]}, (), -1)
+        limits = {"max_wait": 0, "min_bytes": 1, "max_records": 500, "batch_size": 500}
+        a.client.send(api, **values, **(limits if api is Api.SHARE_FETCH else {}))
+        until(lambda: bool(is_held), "the last request is taken in")
+        queue.put(b"c")
+        assert acquired(a.client.receive()) == []
+        inside(queue.broker, lambda server: held.set())
+        assert not a.client.receive().error_code
+        assert b.take() == [(1, 1, 2), (2, 2, 1)]
+
+
 def test_a_lock_that_runs_out_gives_the_record_to_another(queue: Queue) -> None:
     queue.configure(share_record_lock_duration_ms="100")
     queue.put(b"a")

@@ -143,6 +143,9 @@ class ShareFetchResponse(LongPoll):
 
     def acquire(self, *, is_due: bool) -> bool:
         """Acquire what there is; return whether that is enough to answer."""
+        if not self.session.is_open:
+            # What was taken now would be released by nobody, and perhaps seen by nobody.
+            return True
         body = self.request.body
         room = max(min(body.max_bytes, self._parts.node.settings.fetch_max_bytes), 0)
         total = 0
