@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
 
+from moldau.broker.coordination.share.coordinator import Refused
+from moldau.broker.coordination.share.state import ShareKey
+from moldau.broker.sharing.persister import Persister
 from moldau.testing import Broker
 from moldau.testing.waiting import until
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.api.sharing.member import ACCEPT, Member, partition_of
-from tests.broker.wire_client import Client, fresh_name, make_batch
+from tests.broker.wire_client import Client, fresh_name, inside, make_batch
 
 
 class Group(NamedTuple):
@@ -253,6 +257,68 @@ def test_a_group_is_deleted_with_all_that_is_written_of_it(
     group.beat()
     with Member(moldau_session_broker, group.id, group.topic_id) as member:
         assert member.take() == [(0, 0, 1)]
+
+
+DELETIONS: dict[Api, Callable[[Group], dict[str, Any]]] = {
+    Api.DELETE_GROUPS: lambda group: {"groups_names": [group.id]},
+    Api.DELETE_SHARE_GROUP_OFFSETS: lambda group: {
+        "group_id": group.id,
+        "topics": [{"topic_name": group.topic}],
+    },
+}
+
+
+@pytest.mark.parametrize("api", DELETIONS)
+def test_nobody_joins_a_group_while_its_positions_are_deleted(
+    group: Group, moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch, api: Api
+) -> None:
+    """A member would stay in a group that has lost its position, and skip what came meanwhile."""
+    held = asyncio.Event()
+    is_held: list[bool] = []
+    delete = Persister.delete
+
+    async def slow_delete(self: Persister, key: ShareKey) -> Any:
+        is_held.append(True)
+        await held.wait()
+        return await delete(self, key)
+
+    group.beat()
+    with Member(moldau_session_broker, group.id, group.topic_id) as member:
+        member.fetch()
+        until(lambda: group.offsets().topics[0].partitions[0].start_offset == 0)
+    group.beat(epoch=-1)
+    monkeypatch.setattr(Persister, "delete", slow_delete)
+    with Client(moldau_session_broker) as admin:
+        admin.send(api, **DELETIONS[api](group))
+        until(lambda: bool(is_held), "the deletion is under way")
+        assert group.beat().error_code == Error.COORDINATOR_NOT_AVAILABLE
+        # Nor does another change the group meanwhile.
+        assert group.alter(0).error_code == Error.COORDINATOR_NOT_AVAILABLE
+        assert group.delete_offsets().error_code == Error.COORDINATOR_NOT_AVAILABLE
+        again = group.client.ask(Api.DELETE_GROUPS, groups_names=[group.id]).results[0]
+        assert again.error_code == Error.COORDINATOR_NOT_AVAILABLE
+        inside(moldau_session_broker, lambda server: held.set())
+        answer = admin.receive()
+        told = answer.results[0] if api is Api.DELETE_GROUPS else answer.responses[0]
+        assert not told.error_code
+    assert group.offsets().topics == ()
+    assert not group.beat().error_code
+    assert [topic.topic_name for topic in group.offsets().topics] == [group.topic]
+
+
+def test_a_group_whose_positions_could_not_be_deleted_can_be_joined_again(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(self: Persister, key: ShareKey) -> Any:
+        return Refused(Error.COORDINATOR_NOT_AVAILABLE)
+
+    for epoch in (0, -1):
+        assert not group.beat(epoch=epoch).error_code
+    with monkeypatch.context() as patch:
+        patch.setattr(Persister, "delete", refuse)
+        refused = group.client.ask(Api.DELETE_GROUPS, groups_names=[group.id]).results[0]
+        assert refused.error_code == Error.COORDINATOR_NOT_AVAILABLE
+    assert not group.beat().error_code
 
 
 @pytest.fixture

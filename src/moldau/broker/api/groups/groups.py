@@ -140,9 +140,15 @@ def _delete(parts: GroupParts, group_id: str) -> Awaitable[Error]:
 
 async def _delete_share_group(parts: GroupParts, group: ShareGroup) -> Error:
     """Delete a group after all that is written of its partitions, so that nothing is left."""
-    error = group.check_delete()
-    known = {} if error else group.state.known
-    for id, topic in known.items():
-        refused = await parts.shares.group_offsets.delete(group.id, id, topic.partitions)
-        error = error or (Error.NONE if refused is None else refused.error)
-    return error or await parts.groups.delete_group(group.id)
+    error = Error.COORDINATOR_NOT_AVAILABLE if group.is_closed else group.check_delete()
+    if error:
+        return error
+    with group.closed():
+        for id, topic in group.state.known.items():
+            refused = await parts.shares.group_offsets.delete(group.id, id, topic.partitions)
+            if refused is not None:
+                return refused.error
+            if group.is_dead:
+                # Another broker coordinates it, where somebody may be in it by now.
+                return Error.NOT_COORDINATOR
+        return await parts.groups.delete_group(group.id)

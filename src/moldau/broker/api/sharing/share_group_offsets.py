@@ -20,6 +20,7 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
 _NOT_HERE = "This server does not host this topic-partition."
+_CLOSED = "The offsets of the group are being deleted or altered."
 _NOTHING = "There is no offset information to delete."
 
 
@@ -47,8 +48,11 @@ def _find_empty(
     parts: SharingParts, group_id: str
 ) -> tuple[HeldGroup, ShareGroup] | dict[str, Any]:
     found = _find(parts, group_id)
-    if not isinstance(found, dict) and found[1].members:
-        return {"error_code": Error.NON_EMPTY_GROUP, "error_message": "The group is not empty."}
+    if not isinstance(found, dict):
+        if found[1].members:
+            return {"error_code": Error.NON_EMPTY_GROUP, "error_message": "The group is not empty."}
+        if found[1].is_closed:
+            return {"error_code": Error.COORDINATOR_NOT_AVAILABLE, "error_message": _CLOSED}
     return found
 
 
@@ -129,16 +133,22 @@ async def _describe_topic(
 )
 async def alter_share_group_offsets(parts: SharingParts, request: Request) -> Answer:
     """Have an empty group begin anew at these offsets."""
-    body = request.body
-    found = _find_empty(parts, body.group_id)
+    found = _find_empty(parts, request.body.group_id)
     if isinstance(found, dict):
         return found
     held, group = found
+    with group.closed():
+        return await _alter(parts, request, held, group)
+
+
+async def _alter(
+    parts: SharingParts, request: Request, held: HeldGroup, group: ShareGroup
+) -> Answer:
     epoch = await parts.groups.sharing.bump(held, group)
     if isinstance(epoch, Error):
         return {"error_code": epoch}
     topics = await asyncio.gather(
-        *(_alter_topic(parts, request, epoch, topic) for topic in body.topics)
+        *(_alter_topic(parts, request, epoch, topic) for topic in request.body.topics)
     )
     known = dict(group.state.known)
     for name, altered in ((each["topic_name"], each["partitions"]) for each in topics):
@@ -190,6 +200,13 @@ async def delete_share_group_offsets(parts: SharingParts, request: Request) -> A
     if isinstance(found, dict):
         return found
     held, group = found
+    with group.closed():
+        return await _delete(parts, request, held, group)
+
+
+async def _delete(
+    parts: SharingParts, request: Request, held: HeldGroup, group: ShareGroup
+) -> Answer:
     known = dict(group.state.known)
     topics: list[dict[str, Any]] = []
     for wanted in request.body.topics:
@@ -206,6 +223,9 @@ async def delete_share_group_offsets(parts: SharingParts, request: Request) -> A
             told["topic_id"] = topic.id
             indexes = range(len(topic.partitions))
             refused = await parts.group_offsets.delete(group.id, topic.id, indexes)
+            if group.is_dead:
+                # Another broker coordinates it, where somebody may be in it by now.
+                return {"error_code": Error.NOT_COORDINATOR}
             if refused is not None:
                 told |= {"error_code": refused.error, "error_message": refused.message}
             else:

@@ -18,7 +18,8 @@ What a member is told was written first. The machine has no I/O and no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from uuid import UUID
 from zlib import crc32
 
@@ -89,7 +90,9 @@ class ShareGroup:
     expires = False
     protocol_type = "share"
 
-    __slots__ = ("_deadlines", "_is_dead", "_limits", "_seen", "_topics", "id", "state")
+    __slots__ = (
+        "_deadlines", "_is_dead", "_limits", "_seen", "_topics", "id", "is_closed", "state",
+    )  # fmt: skip
 
     def __init__(self, id: str, topics: Topics, limits: Callable[[], ShareLimits]) -> None:
         self.id = id
@@ -97,6 +100,7 @@ class ShareGroup:
         self._topics = topics
         self._limits = limits
         self._is_dead = False
+        self.is_closed = False
         # When each member is gone if it is not heard of.
         self._deadlines: dict[str, int] = {}
         # The version of the topics that the epoch takes account of.
@@ -209,6 +213,11 @@ class ShareGroup:
         limits = self._limits()
         known = self.state.members.get(id)
         if request.epoch == JOINS:
+            if self.is_closed:
+                raise Refused(
+                    Error.COORDINATOR_NOT_AVAILABLE,
+                    "The offsets of the share group are being deleted or altered.",
+                )
             if known is None and len(self.state.members) >= limits.max_size:
                 raise Refused(
                     Error.GROUP_MAX_SIZE_REACHED,
@@ -293,6 +302,16 @@ class ShareGroup:
             StoreState(self, before, ticket, heard),
             self._rebalanced(cause, gone, now),
         ]
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Let nobody join while what is written of its partitions is deleted or set anew: a member
+        would go on in a group that has lost its position."""
+        self.is_closed = True
+        try:
+            yield
+        finally:
+            self.is_closed = False
 
     def bump(self) -> tuple[int, StoreState]:
         """Raise the group epoch, for the states of a group whose offsets are set anew."""
