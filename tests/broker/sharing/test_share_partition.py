@@ -212,6 +212,38 @@ def test_what_the_log_has_lost_is_forgotten() -> None:
     assert not late.ranges
 
 
+def test_a_start_that_moves_during_a_write_is_written_with_the_next() -> None:
+    partition = SharePartition(0, limits=LIMITS)
+    partition.acquire("a", [(0, 9)], 10, 0)
+    change = partition.acknowledge("a", [Said(0, 0, [1])], 0)
+    assert isinstance(change, Change)
+    partition.queue(change)
+    assert partition.begin_write().start == 1
+    partition.move_start(5)
+    partition.end_write(succeeded=True)
+    assert partition.needs_write
+    assert partition.begin_write().start == 5
+    partition.end_write(succeeded=False)
+    assert partition.needs_write
+    write(partition)
+    assert not partition.needs_write
+
+
+def test_a_lock_runs_out_once_however_often_its_record_cannot_be_buried() -> None:
+    partition = SharePartition(0, limits=Limits(deliveries=1, lock_ms=100))
+    partition.acquire("a", [(0, 4)], 10, 0)
+    for now in (100, 600, 1_100):
+        assert partition.due_at == now
+        change = partition.expire(now)
+        assert change is not None
+        partition.take_back(change, now + 500)
+        # Others that lock or say something do not have it tried any earlier.
+        assert partition.expire(now + 1) is None
+    late = partition.acknowledge("a", [Said(0, 4, [1])], 1_200)
+    assert refusal(late) is Error.INVALID_RECORD_STATE
+    assert (partition.expired, partition.dead) == (5, 0)
+
+
 def test_what_was_written_is_read_back() -> None:
     batches = [StateBatch(3, 4, int(ARCHIVED), 1), StateBatch(7, 8, int(AVAILABLE), 2)]
     partition = SharePartition(2, batches, LIMITS)

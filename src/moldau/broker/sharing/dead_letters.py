@@ -76,6 +76,8 @@ class DeadLetters:
         self._peers = peers
         # Records that were written as dead letters, and those that could not be.
         self.buried = self.failed = 0
+        # Why groups wait with their letters for topics, as was said in the log.
+        self._told: dict[tuple[str, str], str] = {}
 
     async def bury(
         self, partition: Partition, group: str, topic: str, dead: Sequence[Dead]
@@ -91,18 +93,25 @@ class DeadLetters:
                     await self._write(topic, index, chunk)
                 self.buried += len(letters)
         except (Unburied, ClusterError, LogError, BatchError, PeerError, TimeoutError) as problem:
-            self.failed += 1
-            logger.warning(
-                "group %r has dead letters that topic %s does not take; they wait: %s",
-                group, topic, problem,
-            )  # fmt: skip
+            self._complain(group, topic, str(problem))
             return False
         except Exception:
             # They have to be tried again: until then nobody gets them, and nobody else can.
             self.failed += 1
             logger.exception("dead letters of group %r for topic %s failed", group, topic)
             return False
+        self._told.pop((group, topic), None)
         return True
+
+    def _complain(self, group: str, topic: str, problem: str) -> None:
+        """Say why letters wait, once for as long as it stays the same: they are tried often."""
+        self.failed += 1
+        if self._told.get((group, topic)) != problem:
+            self._told[group, topic] = problem
+            logger.warning(
+                "group %r has dead letters that topic %s does not take; they wait: %s",
+                group, topic, problem,
+            )  # fmt: skip
 
     async def _place(self, topic: str, index: int) -> int:
         """Return the partition for the letters of another; create the topic if there is none."""
@@ -218,7 +227,7 @@ def _batches(partition: Partition, dead: Sequence[Dead]) -> Iterator[tuple[Place
         found = log.read(offset, _READ_BYTES, log.high_watermark)
         if found is None:
             return
-        begin = 0
+        begin, last = 0, -1
         for header, end in batches_of(found):
             last = header.last_offset
             wanted = _beginning_by(left, last)
@@ -230,6 +239,8 @@ def _batches(partition: Partition, dead: Sequence[Dead]) -> Iterator[tuple[Place
             if not left or left[0].first > last + _FAR:
                 break
         else:
+            if last < offset:
+                raise Unburied(f"offset {offset} of {partition.topic} cannot be read")
             if left and left[0].first <= last:
                 left[0] = left[0]._replace(first=last + 1)
 

@@ -64,8 +64,8 @@ class SharePartition:
     """
 
     __slots__ = (
-        "_dirty", "_dirty_under_way", "_queued", "_runs", "_start_is_dirty", "_under_way", "dead",
-        "due_at", "end", "expired", "limits", "redelivered", "start",
+        "_dirty", "_dirty_under_way", "_queued", "_runs", "_start_is_dirty", "_start_under_way",
+        "_under_way", "dead", "due_at", "end", "expired", "limits", "redelivered", "start",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +81,7 @@ class SharePartition:
         # Ranges that changed without a Change: to be written at the next occasion.
         self._dirty: list[tuple[int, int]] = []
         self._dirty_under_way: list[tuple[int, int]] = []
-        self._start_is_dirty = False
+        self._start_is_dirty = self._start_under_way = False
         for batch in sorted(batches):
             first = max(batch.first, self.end)
             if first > batch.last:
@@ -248,7 +248,10 @@ class SharePartition:
         if now < self.due_at:
             return None
         due = [run for run in self._runs if run.locked_until <= now and run.change is None]
-        self.expired += sum(run.last - run.first + 1 for run in due)
+        for run in due:
+            # It has no holder from here on, even if it cannot be given up yet.
+            self.expired += (run.last - run.first + 1) if run.member else 0
+            run.member = ""
         change = self._release(due)
         # What a write holds is looked at when the write has failed.
         self.due_at = min(
@@ -291,13 +294,16 @@ class SharePartition:
         """Have a change written with the next write."""
         self._queued.append(change)
 
-    def take_back(self, change: Change) -> None:
-        """Leave everything as it was before a change that cannot be written."""
+    def take_back(self, change: Change, again_at: int = 0) -> None:
+        """Leave everything as it was before a change that cannot be written. What is locked no
+        longer is due again at `again_at`."""
         for first, last in change.ranges:
             for run in self._runs.overlapping(first, last):
                 if run.change is change:
                     run.change = None
                     run.to = run.state
+                    if not run.member:
+                        run.locked_until = max(run.locked_until, again_at)
                     self.due_at = min(self.due_at, run.locked_until)
             self._join(first, last)
 
@@ -317,6 +323,7 @@ class SharePartition:
         assert self._under_way is None
         self._under_way, self._queued = self._queued, []
         self._dirty_under_way, self._dirty = self._dirty, []
+        self._start_under_way, self._start_is_dirty = self._start_is_dirty, False
         changes = set(self._under_way)
         start, finished = self.start, 0
         batches: list[StateBatch] = []
@@ -338,10 +345,9 @@ class SharePartition:
         """Let what was written count, or take it back; return the changes that it was."""
         changes, self._under_way = self._under_way, None
         assert changes is not None
-        if succeeded:
-            self._start_is_dirty = False
-        else:
+        if not succeeded:
             self._dirty += self._dirty_under_way
+            self._start_is_dirty |= self._start_under_way
         self._dirty_under_way = []
         for change in changes:
             if not succeeded:

@@ -358,10 +358,9 @@ class SharedPartition:
         if is_safe:
             machine.queue(change)
         else:
-            machine.take_back(change)
+            machine.take_back(change, self._owner.now() + int(_PAUSE_S * 1000))
             change.settle(Error.COORDINATOR_NOT_AVAILABLE)
-            # Those that are locked no longer are tried again then.
-            self._owner.arm(self, max(machine.due_at, self._owner.now() + int(_PAUSE_S * 1000)))
+            self._owner.arm(self, machine.due_at)
         self._pump()
 
     def _pump(self) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from moldau.broker.sharing import dead_letters
+from moldau.broker.sharing.delivery import Dead
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
 from moldau.log.writer import Writer
 from moldau.records.record import Record
+from moldau.testing.waiting import until
 from moldau.wire.errors import Error
 from tests.broker.api.sharing.member import ACCEPT, REJECT, RELEASE, partition_of
 from tests.broker.api.sharing.queues import Queue
@@ -108,6 +110,40 @@ def test_no_record_is_finished_whose_letter_was_not_written(
         said = partition_of(member.acknowledge({0: [(0, 0, REJECT)]}))
         assert said.error_code == Error.NONE
     assert [r.value for r in letters(queue, dead)] == [b"bad"]
+
+
+def test_dead_letters_that_wait_are_told_of_once(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.configure(
+        errors_deadletterqueue_topic_name="not-for-dead-letters",
+        share_delivery_count_limit="2",
+        share_record_lock_duration_ms="100",
+    )
+    queue.put(b"bad")
+    failed = inside(queue.broker, lambda server: server.shares.dead_letters.failed)
+    with queue.member() as member:
+        assert member.take() == [(0, 0, 1)]
+        assert member.take() == [(0, 0, 2)]
+        letters = lambda server: server.shares.dead_letters.failed
+        until(lambda: inside(queue.broker, letters) >= failed + 3, "three attempts")
+    assert caplog.text.count("not-for-dead-letters") == 1
+    dead = f"dlq.{queue.group}"
+    queue.configure(errors_deadletterqueue_topic_name=dead)
+    until(lambda: queue.start() == 1, "it is buried")
+
+
+def test_a_record_that_cannot_be_read_is_not_given_up(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.put(b"bad")
+    partition = inside(queue.broker, lambda server: server.partitions[queue.topic, 0])
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letters, "batches_of", lambda found: iter(()))
+        with pytest.raises(dead_letters.Unburied):
+            list(dead_letters._batches(partition, [Dead(0, 0, 1, True)]))
+    ((_, wanted),) = dead_letters._batches(partition, [Dead(0, 0, 1, True)])
+    assert wanted == [Dead(0, 0, 1, True)]
 
 
 def full_disk_of(log: Log) -> Callable[[Writer], None]:
