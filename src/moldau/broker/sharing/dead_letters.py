@@ -18,7 +18,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.partitions.refused_writes import RefusedWrites
 from moldau.broker.sharing.delivery import Dead
-from moldau.broker.sharing.reading import batches_of
+from moldau.broker.sharing.reading import FoundBatch, batches_of
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.errors import ClusterError
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
@@ -85,7 +85,7 @@ class DeadLetters:
         """Write the records to the topic; return whether all in-sync replicas have them."""
         try:
             index = await self._place(topic, partition.index)
-            for batch, wanted in _batches(partition, dead):
+            async for batch, wanted in _batches(partition, dead):
                 # Decompressing and decoding may take longer than the loop may be held.
                 records = await asyncio.to_thread(_chosen, batch, wanted)
                 letters = [self._letter(partition, group, *each) for each in records]
@@ -218,7 +218,9 @@ class _Replicated:
             self._done.set_result(None)
 
 
-def _batches(partition: Partition, dead: Sequence[Dead]) -> Iterator[tuple[Place, list[Dead]]]:
+async def _batches(
+    partition: Partition, dead: Sequence[Dead]
+) -> AsyncIterator[tuple[Place, list[Dead]]]:
     """Go through the batches with any of the dead, each once, as far as they are still there."""
     log = partition.log
     left = deque(sorted(dead))
@@ -228,7 +230,8 @@ def _batches(partition: Partition, dead: Sequence[Dead]) -> Iterator[tuple[Place
         if found is None:
             return
         begin, last = 0, -1
-        for header, end in batches_of(found):
+        # What is given up may be old, so that the disk has to be waited for.
+        for header, end in await asyncio.to_thread(_headers, found):
             last = header.last_offset
             wanted = _beginning_by(left, last)
             if wanted and not header.is_control and wanted[-1].last >= header.base_offset:
@@ -243,6 +246,11 @@ def _batches(partition: Partition, dead: Sequence[Dead]) -> Iterator[tuple[Place
                 raise Unburied(f"offset {offset} of {partition.topic} cannot be read")
             if left and left[0].first <= last:
                 left[0] = left[0]._replace(first=last + 1)
+
+
+def _headers(found: Slice) -> list[FoundBatch]:
+    """Return the batches of a slice. Any thread."""
+    return list(batches_of(found))
 
 
 def _beginning_by(dead: Iterable[Dead], last: int) -> list[Dead]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from moldau.broker.net.outputs.page_cache import is_warm
 from moldau.broker.settings.offset_reset import OffsetReset
 from moldau.log.errors import StorageError
 from moldau.log.files.open_files import Slice
@@ -16,6 +17,16 @@ from moldau.records.batch import HEADER, HEADER_SIZE, BatchHeader
 
 # How much is read at a time to find the headers of small batches.
 _CHUNK = 16 << 10
+# How much of what is cold is read into the page cache at a time.
+_AHEAD = 1 << 20
+
+
+class Cold(Exception):
+    """A piece of a slice that the page cache does not hold: to read it would hold the loop."""
+
+    def __init__(self, piece: Slice) -> None:
+        super().__init__()
+        self.piece = piece
 
 
 class FoundBatch(NamedTuple):
@@ -25,15 +36,18 @@ class FoundBatch(NamedTuple):
     end: int
 
 
-def batches_of(found: Slice) -> Iterator[FoundBatch]:
-    """Go through the batches of a slice; as far as anybody asks, for each may take a read."""
+def batches_of(found: Slice, *, may_block: bool = True) -> Iterator[FoundBatch]:
+    """Go through the batches of a slice; as far as anybody asks, for each may take a read. Cold if
+    that would have to wait for the disk and may not."""
     data, start, position = b"", 0, 0
     while position < found.size:
         at = position - start
         if at + HEADER_SIZE > len(data):
-            wanted = min(_CHUNK, found.size - position)
+            wanted, place = min(_CHUNK, found.size - position), found.position + position
+            if not may_block and not is_warm(found.file.fd, place, wanted):
+                raise Cold(Slice(found.file, place, min(_AHEAD, found.size - position)))
             try:
-                data = os.pread(found.file.fd, wanted, found.position + position)
+                data = os.pread(found.file.fd, wanted, place)
             except OSError as error:
                 raise StorageError.of("a segment", error) from error
             start, at = position, 0

@@ -259,9 +259,17 @@ class SharedPartition:
         return log.read(machine.next_offset, max_bytes, self.up_to, is_first)
 
     def take(
-        self, member: str, records: Slice, most: int, batch_size: int, *, is_exact: bool
+        self,
+        member: str,
+        records: Slice,
+        most: int,
+        batch_size: int,
+        *,
+        is_exact: bool,
+        may_block: bool,
     ) -> Taken | None:
-        """Acquire records of what was read, for a member."""
+        """Acquire records of what was read, for a member. Cold if that would have to wait for the
+        disk and may not; then nothing is acquired."""
         machine = self.machine
         assert machine is not None
         machine.limits = self._limits
@@ -270,7 +278,7 @@ class SharedPartition:
         first = machine.next_offset
         enough = first + most + machine.in_flight
         batches: list[FoundBatch] = []
-        for found in batches_of(records):
+        for found in batches_of(records, may_block=may_block):
             batches.append(found)
             if found.header.last_offset >= enough:
                 break

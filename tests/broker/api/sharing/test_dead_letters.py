@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -138,12 +139,16 @@ def test_a_record_that_cannot_be_read_is_not_given_up(
 ) -> None:
     queue.put(b"bad")
     partition = inside(queue.broker, lambda server: server.partitions[queue.topic, 0])
+    dead = Dead(0, 0, 1, True)
+
+    async def find() -> list[Any]:
+        return [wanted async for _, wanted in dead_letters._batches(partition, [dead])]
+
     with monkeypatch.context() as patch:
         patch.setattr(dead_letters, "batches_of", lambda found: iter(()))
         with pytest.raises(dead_letters.Unburied):
-            list(dead_letters._batches(partition, [Dead(0, 0, 1, True)]))
-    ((_, wanted),) = dead_letters._batches(partition, [Dead(0, 0, 1, True)])
-    assert wanted == [Dead(0, 0, 1, True)]
+            queue.broker._call(find())
+    assert queue.broker._call(find()) == [[dead]]
 
 
 def full_disk_of(log: Log) -> Callable[[Writer], None]:

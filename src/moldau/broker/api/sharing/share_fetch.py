@@ -17,11 +17,13 @@ from moldau.broker.api.sharing.acknowledging import NO_TOPIC, acknowledge, has_a
 from moldau.broker.api.sharing.parts import SharingParts, reads
 from moldau.broker.metrics import Metrics
 from moldau.broker.net.connection import Connection
+from moldau.broker.net.outputs.page_cache import warm
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import LongPoll, Response
 from moldau.broker.partitions.refusals import absent
 from moldau.broker.security.authorizer import Operation, Resource
 from moldau.broker.sharing.delivery import Verdict
+from moldau.broker.sharing.reading import Cold
 from moldau.broker.sharing.sessions import FINAL, INITIAL, ShareSession, ShareSessionError
 from moldau.broker.sharing.shared_partition import SharedPartition
 from moldau.cluster.decisions.features import share_version
@@ -36,6 +38,8 @@ from moldau.wire.share_fetch import SharedRecords, encode_share_fetch
 logger = logging.getLogger("moldau.share")
 
 _EXACTLY = 1
+# After so many the disk is waited for after all: memory may be so short that it never ends.
+_MOST_WARMINGS = 64
 # Errors of a shared partition that clients know what to do about.
 _KNOWN = (Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID)
 
@@ -44,8 +48,8 @@ class ShareFetchResponse(LongPoll):
     """The answer to one ShareFetch, parked for as long as there is nothing to acquire."""
 
     __slots__ = (
-        "_answers", "_is_complete", "_is_leaving", "_member", "_parts", "_said", "_shared",
-        "_timer", "_wanted", "connection", "session",
+        "_answers", "_is_complete", "_is_due", "_is_leaving", "_is_warming", "_member", "_parts",
+        "_said", "_shared", "_timer", "_wanted", "_warmings", "connection", "session",
     )  # fmt: skip
 
     def __init__(
@@ -66,7 +70,10 @@ class ShareFetchResponse(LongPoll):
         self._shared: dict[TopicIdPartition, SharedPartition] = {}
         self._answers: dict[TopicIdPartition, SharedRecords] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._is_complete = False
+        self._is_complete = self._is_due = False
+        # Whether something is being read into the page cache, and how often that has been done.
+        self._is_warming = False
+        self._warmings = 0
         # Whether the handler has returned, so that the answer has to be sent from here.
         self._is_leaving = False
 
@@ -87,17 +94,18 @@ class ShareFetchResponse(LongPoll):
 
     def notify(self) -> None:
         """There may be something to acquire, or a partition changed hands."""
-        self._try(is_due=False)
+        self._try()
 
     def complete(self) -> None:
         """Answer with what is there: time is up."""
-        self._try(is_due=True)
+        self._is_due = True
+        self._try()
 
-    def _try(self, *, is_due: bool) -> None:
+    def _try(self) -> None:
         if self._is_complete:
             return
         try:
-            is_enough = self.acquire(is_due=is_due)
+            is_enough = self.acquire(is_due=self._is_due)
         except Exception:
             logger.exception("a share fetch from %s failed", self.connection.context.client)
             self.abandon()
@@ -169,7 +177,8 @@ class ShareFetchResponse(LongPoll):
                 found.append((place, shared, records))
         if total < body.min_bytes and not is_urgent:
             return False
-        return self._take(found) or is_urgent
+        # What is being read is worth waiting for, even if time is up.
+        return self._take(found) or (is_urgent and not self._is_warming)
 
     def _take(self, found: list[tuple[TopicIdPartition, SharedPartition, Slice]]) -> bool:
         body = self.request.body
@@ -178,15 +187,37 @@ class ShareFetchResponse(LongPoll):
         for place, shared, records in found:
             if most <= 0:
                 break
-            taken = shared.take(
-                self._member, records, most, max(body.batch_size, 1), is_exact=is_exact
-            )
+            try:
+                taken = shared.take(
+                    self._member,
+                    records,
+                    most,
+                    max(body.batch_size, 1),
+                    is_exact=is_exact,
+                    may_block=self._warmings >= _MOST_WARMINGS,
+                )
+            except Cold as cold:
+                self._warm(cold.piece)
+                continue
             if taken is not None:
                 answer = self._answers[place] = SharedRecords(place[1])
                 answer.records, answer.acquired = taken
                 most -= sum(each.last - each.first + 1 for each in taken.acquired)
                 taken_any = True
         return taken_any
+
+    def _warm(self, piece: Slice) -> None:
+        """Read a piece of a log into the page cache, on a thread, and try again then."""
+        if not self._is_warming:
+            self._is_warming = True
+            reading = self._parts.node.loop.run_in_executor(None, warm, piece)
+            reading.add_done_callback(self._warmed)
+
+    def _warmed(self, reading: asyncio.Future[None]) -> None:
+        self._is_warming = False
+        # If it cannot be read, whoever reads it next says why.
+        self._warmings = self._warmings + 1 if reading.exception() is None else _MOST_WARMINGS
+        self._try()
 
     def _find(self, place: TopicIdPartition) -> SharedPartition | SharedRecords:
         """Return a shared partition, or the answer if there is nothing to be had of it."""
