@@ -1,7 +1,9 @@
 """A member of a share group, in a process of its own: BOOTSTRAP GROUP TOPIC.
 
-Rejects values that end with 7 and accepts all others. Prints `+ value` or `- value` when the broker
-has confirmed that, so that what it printed was acknowledged whatever becomes of it.
+Rejects values that end with 7 and accepts all others. Prints `? value` before it says anything of a
+value, so that what was never printed so was never acknowledged; and `+ value` or `- value` when the
+broker has confirmed what it said, so that what was printed so was acknowledged whatever becomes of
+it.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ def main(bootstrap: str, group: str, topic: str) -> None:
             messages = consumer.poll(0.5)
         except KafkaException:
             continue
-        for message in messages:
-            if message.error() is not None:
-                continue
+        given = [each for each in messages if each.error() is None]
+        sys.stdout.writelines(f"? {(each.value() or b'').decode()}\n" for each in given)
+        sys.stdout.flush()
+        for message in given:
             value = (message.value() or b"").decode()
             is_bad = value.endswith("7")
             kind = AcknowledgeType.REJECT if is_bad else AcknowledgeType.ACCEPT
