@@ -9,7 +9,7 @@ from moldau.cli.views.output import Failure
 
 if TYPE_CHECKING:
     from moldau.client.admin.admin import Admin
-    from moldau.client.admin.infos import GroupDescription, MemberInfo, PartitionLag
+    from moldau.client.admin.infos import GroupDescription, GroupInfo, MemberInfo, PartitionLag
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,6 @@ def look(admin: Admin, group: str) -> GroupView:
     return view
 
 
-def state_of(described: GroupDescription) -> str:
+def state_of(described: GroupDescription | GroupInfo) -> str:
     """Return a group's state in words: stable, empty, dead, preparing rebalancing."""
     return described.state.replace("_", " ")

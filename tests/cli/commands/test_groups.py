@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from confluent_kafka import Consumer
 from moldau.cli.views.group import duration
 from moldau.testing import Broker
 from moldau.testing.waiting import until
+from tests.broker.asking import Asker
+from tests.broker.coordination.groups.asking import Groups
 from tests.cli.commands.groups import (
     describe,
     has_members,
@@ -135,7 +138,7 @@ def test_groups_are_listed_and_described(moldau: Run, topic: str, group: str) ->
 
     listed = {each["group"]: each for each in moldau("groups", "list", "--json").json}
     assert listed[group] == {"group": group, "kind": "classic", "state": "empty", "members": 0}
-    assert f"{group}  classic  empty" in moldau("groups", "list").out
+    assert re.search(f"{group} +classic +empty", moldau("groups", "list").out)
 
     view = moldau("groups", "describe", group, "--json").json
     assert (view["group"], view["state"], view["lag"]) == (group, "empty", 1)
@@ -161,6 +164,17 @@ def test_groups_are_listed_and_described(moldau: Run, topic: str, group: str) ->
         "MEMBER",
     ]
     assert table[6].split() == [topic, "2", "-", "0", "-", "-", "-"]
+
+
+def test_a_group_that_librdkafka_cannot_describe_is_listed(
+    moldau: Run, moldau_session_broker: Broker, group: str
+) -> None:
+    with Asker(moldau_session_broker) as asker:
+        Groups(asker).stable(group, protocol_type="consumer", protocols=(("mine", b"\x00"),))
+        listed = {each["group"]: each for each in moldau("groups", "list", "--json").json}
+        expected = {"group": group, "kind": "classic", "state": "stable", "members": None}
+        assert listed[group] == expected
+        assert re.search(f"{group} +classic +stable +-", moldau("groups", "list").out)
 
 
 def test_a_consumer_group_shows_its_epochs_and_why_it_rebalanced(

@@ -63,14 +63,19 @@ def list_groups(
     """List all groups with their kind, state and number of members."""
     with _admin(bootstrap) as admin:
         shared = share_rows(bootstrap)
-        others = {group.name for group in admin.groups()} - {row[0] for row in shared}
-        found = admin.describe_groups(sorted(others))
-    rows = [(group.name, group.kind, state_of(group), len(group.members)) for group in found]
-    rows = sorted([*rows, *shared])
+        share_names = {row[0] for row in shared}
+        others = [group for group in admin.groups() if group.name not in share_names]
+        counts = admin.member_counts([group.name for group in others])
+    rows: list[tuple[str, str, str, int | None]] = [
+        (group.name, group.kind, state_of(group), counts[group.name]) for group in others
+    ]
+    rows = sorted([*rows, *shared], key=lambda row: row[0])
     if as_json:
         show_json([{"group": g, "kind": k, "state": s, "members": m} for g, k, s, m in rows])
     elif rows:
-        show_table(("GROUP", "KIND", "STATE", "MEMBERS"), rows)
+        show_table(
+            ("GROUP", "KIND", "STATE", "MEMBERS"), [(*row[:3], or_dash(row[3])) for row in rows]
+        )
     else:
         show("no groups yet; `moldau consume TOPIC --group G` creates one", "dim", stderr=True)
 

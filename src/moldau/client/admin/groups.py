@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka import TopicPartition as Position
 
 from moldau.client.admin.infos import GroupDescription, GroupInfo, MemberInfo, PartitionLag
 from moldau.client.consumer.message_times import MessageTimes
+from moldau.client.errors import ClientError
 from moldau.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,14 +49,34 @@ class GroupAdmin:
 
     def describe_groups(self, names: Sequence[str]) -> list[GroupDescription]:
         """Return the same for many groups, in the order in which they are named."""
-        found = []
+        return [
+            _description(name, self._answer(f"group {name}", answer))
+            for name, answer in self._described(names)
+        ]
+
+    def member_counts(self, names: Sequence[str]) -> dict[str, int | None]:
+        """Return how many members each group has.
+
+        None for a group whose members tell each other something else than consumers do, such as
+        those of Kafka Connect: librdkafka does not describe it, and names no reason.
+        """
+        counts: dict[str, int | None] = {}
+        for name, answer in self._described(names):
+            try:
+                counts[name] = len(self._answer(f"group {name}", answer).members)
+            except ClientError as problem:
+                if problem.code != KafkaError._DESTROY:
+                    raise
+                counts[name] = None
+        return counts
+
+    def _described(
+        self, names: Sequence[str]
+    ) -> Iterator[tuple[str, concurrent.futures.Future[Any]]]:
         for first in range(0, len(names), _GROUPS_AT_ONCE):
             some = list(names[first : first + _GROUPS_AT_ONCE])
             answers = self._client.describe_consumer_groups(some)
-            found += [
-                _description(name, self._answer(f"group {name}", answers[name])) for name in some
-            ]
-        return found
+            yield from ((name, answers[name]) for name in some)
 
     def delete_group(self, name: str) -> None:
         """Delete a group without members, and what it has committed."""
