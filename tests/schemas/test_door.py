@@ -19,6 +19,7 @@ pytest.importorskip("numba", reason="the check is compiled by numba, which is no
 from moldau.client.avro import decode_avro
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch
+from moldau.schemas.door import checking
 from moldau.schemas.door.checking import Checker
 from moldau.schemas.door.messages import CheckBatch, Checked, KnownSchema, Table
 from moldau.schemas.header import (
@@ -346,3 +347,19 @@ def test_bytes_that_are_no_headers_are_refused(data: bytes) -> None:
     found = Checker().check(CheckBatch(bytes(batch), None, "t-value", [table]))
     # The value names no schema either.
     assert found.problem is not None or found.problems
+
+
+def test_what_a_library_stumbles_over_is_refused_and_the_process_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stumble(*_: Any) -> None:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checking, "decompress", stumble)
+        found = checked([pack_header(ID) + b"\x02"], Schema('"int"'))
+        assert found.problem == "the batch is not understood: MemoryError: no room"
+    with monkeypatch.context() as patch:
+        patch.setattr(checking, "parse", stumble)
+        found = checked([pack_header(ID) + b"\x02"], Schema('"int"'))
+        assert found.problems == [(0, f"the value: schema {ID} cannot be used: no room")]

@@ -12,13 +12,21 @@ from moldau.log.errors import (
     OutOfOrderSequence,
     StorageError,
 )
-from moldau.records.batch import BatchError, BatchTooLarge, CorruptBatch, InvalidRecord
+from moldau.records.batch import (
+    BatchError,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidRecord,
+    NotChecked,
+)
 from moldau.wire.errors import Error
 
 _CODES: dict[type[Exception], Error] = {
     CorruptBatch: Error.CORRUPT_MESSAGE,
     InvalidRecord: Error.INVALID_RECORD,
     BatchTooLarge: Error.MESSAGE_TOO_LARGE,
+    # Every client sends again after it, without looking for another leader first.
+    NotChecked: Error.NOT_ENOUGH_REPLICAS,
     StorageError: Error.KAFKA_STORAGE_ERROR,
     OffsetOutOfRange: Error.OFFSET_OUT_OF_RANGE,
     InvalidTimestamp: Error.INVALID_TIMESTAMP,

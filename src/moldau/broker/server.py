@@ -87,6 +87,9 @@ class Companion(Protocol):
     async def stopping(self) -> None:
         """Take note that the broker is about to stop."""
 
+    async def drained(self) -> None:
+        """Take note that no request of a client is under way any more."""
+
     async def stop(self) -> None:
         """End: the broker has stopped, and may not even have started."""
 
@@ -318,8 +321,9 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer open requests, save everything and mark a clean stop."""
-        if self.phase == "serving" and self.companion is not None:
-            await self.companion.stopping()
+        beside = self.companion if self.phase == "serving" else None
+        if beside is not None:
+            await beside.stopping()
         self.phase = "stopping"
         if self.listeners[0].is_bound:
             await self.membership.leave()
@@ -330,6 +334,8 @@ class Broker:
                     coordinator.stop()
             await self.controller.stop()
             await self._drain()
+            if beside is not None:
+                await beside.drained()
             await self.repairs.stop()
             self.departures.close()
             await self.replication.stop()

@@ -21,13 +21,15 @@ class Host:
 
     A module gives `routes(host) -> list[Route]`, which is called once, when all parts of the broker
     exist and none has started. `on_start` hooks run when the broker serves, in their order;
-    `on_stop` hooks when it begins to stop, in reverse.
+    `on_stop` hooks when it begins to stop, `on_drained` hooks when its clients have been answered,
+    both in reverse.
     """
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.on_start: list[Hook] = []
         self.on_stop: list[Hook] = []
+        self.on_drained: list[Hook] = []
 
     def require(
         self,

@@ -24,7 +24,7 @@ MODULES = (health, scrape, registry, console)
 
 class HttpSide:
     """It answers from `start` on, before the broker is ready, and until the broker has stopped;
-    `served` and `stopping` are what lies between. Event loop only.
+    `served`, `stopping` and `drained` are what lies between. Event loop only.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -84,6 +84,11 @@ class HttpSide:
     async def stopping(self) -> None:
         """Run the hooks of what has to end before the broker does."""
         for hook in reversed(self._host.on_stop):
+            await hook()
+
+    async def drained(self) -> None:
+        """Run the hooks of what clients of the broker need until all of them are answered."""
+        for hook in reversed(self._host.on_drained):
             await hook()
 
     async def stop(self) -> None:

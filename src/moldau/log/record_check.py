@@ -20,8 +20,8 @@ from moldau.records.batch import (
     BatchTooLarge,
     Bytes,
     CorruptBatch,
-    InvalidRecord,
     InvalidRecords,
+    NotChecked,
     read_header,
 )
 from moldau.records.compression import Codec, compress, decompress
@@ -79,7 +79,7 @@ class RecordCheck:
         if self.error is not None:
             raise self.error
         if self.needs_schemas:
-            raise InvalidRecord("the records were not checked against their schemas; send again")
+            raise NotChecked("the records were not checked against their schemas; send again")
         return self.batch
 
     def _run(self) -> Iterator[bool]:

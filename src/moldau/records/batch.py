@@ -76,6 +76,10 @@ class InvalidRecords(InvalidRecord):
         self.errors = errors
 
 
+class NotChecked(BatchError):
+    """Nobody could look into the records yet; the same batch may be taken when it is sent again."""
+
+
 class NotOneBatch(InvalidRecord):
     """The bytes are less or more than one batch, or one of a format that is no longer spoken."""
 

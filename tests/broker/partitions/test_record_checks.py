@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from moldau.broker.errors import code_and_message
 from moldau.broker.partitions.record_checks import Checks, finish_checks
 from moldau.log.config import LogConfig
 from moldau.log.record_check import RECORDS_A_STEP, RecordCheck
+from moldau.records.batch import NotChecked
 from moldau.records.compression import Codec
 from moldau.records.record import Record, build_batch
 from moldau.testing import Broker
@@ -196,3 +198,11 @@ def test_large_batches_are_compressed_anew_aside(moldau_broker: Broker, codec: s
         before = Codec.ZSTD if codec != "zstd" else Codec.GZIP
         assert client.produce("t", make_batch(value, codec=before)).base_offset == 0
         assert client.values("t") == [value]
+
+
+def test_a_batch_that_nobody_could_check_is_to_be_sent_again() -> None:
+    """The worst: the setting comes, or the broker takes the lead, while the batch is on its way."""
+    config = LogConfig.parse({"moldau.value.schema.validation": "true"}, LogConfig())
+    with pytest.raises(NotChecked) as refused:
+        RecordCheck(memoryview(tiny_records(1)), config).finish()
+    assert code_and_message(refused.value)[0] is Error.NOT_ENOUGH_REPLICAS

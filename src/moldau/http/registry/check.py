@@ -10,7 +10,7 @@ from moldau.broker.partitions.partitions import Refusal
 from moldau.http.registry.quarantine import Quarantine
 from moldau.http.registry.registry import SchemaRegistry
 from moldau.log.config import LogConfig
-from moldau.records.batch import BatchError, InvalidRecord, InvalidRecords
+from moldau.records.batch import BatchError, InvalidRecord, InvalidRecords, NotChecked
 from moldau.schemas.door.messages import (
     CheckBatch,
     Checked,
@@ -69,7 +69,7 @@ class SchemaCheck:
             if answer.unknown and await self._learned(answer.unknown, key, value):
                 answer = await self._ask(batch, key, value, bool(aside))
         except WorkerLost as problem:
-            return InvalidRecord(f"the records could not be checked: {problem}")
+            return NotChecked(f"the records could not be checked: {problem}; send again")
         if answer.problem is not None:
             return InvalidRecord(answer.problem)
         if not answer.problems:

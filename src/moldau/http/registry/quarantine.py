@@ -40,7 +40,7 @@ from moldau.log.errors import (
 from moldau.log.producers.verifications import Verification
 from moldau.peer.errors import RETRIABLE, PeerError, name_of
 from moldau.peer.peers import Purpose
-from moldau.records.batch import BatchError, InvalidRecord
+from moldau.records.batch import BatchError, InvalidRecord, NotChecked
 from moldau.records.record import Record, build_batch
 from moldau.schemas.door.messages import Letter
 from moldau.topic_partition import TopicPartition
@@ -60,6 +60,8 @@ _PAUSE_S = 0.1
 # Topics go by their names, and the leader adds nothing to the transaction by itself.
 _VERSION = 11
 _TOO_FEW = (Error.NOT_ENOUGH_REPLICAS, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+# Why a topic cannot be created now, and may be later: brokers are away, for one.
+_PASSING = RETRIABLE | {Error.NOT_CONTROLLER, Error.INVALID_REPLICATION_FACTOR}
 _OF_TRANSACTIONS = (
     Error.INVALID_PRODUCER_EPOCH,
     Error.INVALID_TXN_STATE,
@@ -87,7 +89,8 @@ class Quarantine:
             return InvalidRecord(f"{topic} is an internal topic, and no quarantine")
         (outcome,) = await self._broker.controller.ensure_topics([NewTopic(topic)])
         if isinstance(outcome, ClusterError):
-            return InvalidRecord(f"the quarantine {topic} cannot be created: {outcome.message}")
+            kind = NotChecked if outcome.error in _PASSING else InvalidRecord
+            return kind(f"the quarantine {topic} cannot be created: {outcome.message}")
         batch = _batch([_record(n, each, origin) for n, each in enumerate(letters)], transaction)
         problem = "it has no leader"
         try:
@@ -98,9 +101,10 @@ class Quarantine:
                     except _NotNow as reason:
                         problem = str(reason)
                         await asyncio.sleep(_PAUSE_S)
-        except (TimeoutError, _Never) as reason:
-            problem = str(reason) or problem
-        return InvalidRecord(f"the quarantine {topic} takes no record: {problem}")
+        except _Never as reason:
+            return InvalidRecord(f"the quarantine {topic} takes no record: {reason}")
+        except TimeoutError:
+            return NotChecked(f"the quarantine {topic} takes no record: {problem}; send again")
 
     async def _try(
         self, topic: str, batch: bytes, transaction: OpenTransaction | None

@@ -68,7 +68,8 @@ def routes(host: Host) -> list[Route]:
     check = SchemaCheck(entrance.registry, Quarantine(host.broker))
     host.broker.partitions.door = check
     host.on_start.append(entrance.registry.start)
-    host.on_stop += [entrance.registry.stop, check.close]
+    # Batches are checked, with all schemas, until the last client has its answer.
+    host.on_drained += [entrance.registry.stop, check.close]
     found = []
     for first in (
         "subjects",

@@ -28,10 +28,11 @@ from moldau.schemas.door.programs import Programs
 from moldau.schemas.door.values import Check, check_of
 from moldau.schemas.header import GUID_SIZE, KEY_HEADER, VALUE_HEADER
 from moldau.schemas.parsing import parse
-from moldau.schemas.schema import InvalidSchema, SchemaType
+from moldau.schemas.schema import SchemaType
 
 # An answer that named millions of records would be many times the size of its request.
 _MOST_NAMED = 10_000
+_LONGEST_REASON = 1_000
 _WORDS = {
     TOO_SHORT: "it is too short to name a schema",
     NO_MAGIC: "it does not begin with a zero and the id of a schema",
@@ -65,7 +66,8 @@ class Subject:
                     roots[known.id] = programs.add(parse(known.schema, known.dependencies))
                 else:
                     self._checks[known.id] = check_of(known.schema, known.dependencies)
-            except (InvalidSchema, ImportError, KeyError) as problem:
+            except Exception as problem:
+                # Whatever a library makes of it: the schemas beside it are good.
                 self._unusable[known.id] = f"schema {known.id} cannot be used: {problem}"
         self._ids = np.array(list(roots), dtype=np.int64)
         self._guids = np.array(guids, dtype=np.int64).reshape(-1, 2)
@@ -123,21 +125,30 @@ class Checker:
         self._subjects[table.subject] = Subject(table)
 
     def check(self, request: CheckBatch) -> Checked:
-        for table in request.tables:
-            self.learn(table)
+        """Return the answer for a batch, whatever it does to the libraries."""
         try:
-            header = read_header(request.batch)
-            section = memoryview(request.batch)[HEADER_SIZE : header.size]
-            body = decompress(Codec.of(header.codec), section, MAX_DECOMPRESSED)
-            problems: list[tuple[int, str]] = []
-            unknown: set[int | str] = set()
-            for subject, is_key in ((request.key_subject, True), (request.value_subject, False)):
-                if subject is not None:
-                    more, ids = self._subjects[subject].check(body, header.count, is_key)
-                    problems += more
-                    unknown |= ids
+            for table in request.tables:
+                self.learn(table)
+            return self._check(request)
         except BatchError as problem:
             return Checked([], [], str(problem))
+        except Exception as problem:
+            # It would not be understood a second time either, so the process must not die of it:
+            # that would have the client send it again and again.
+            reason = f"the batch is not understood: {type(problem).__name__}: {problem}"
+            return Checked([], [], reason[:_LONGEST_REASON])
+
+    def _check(self, request: CheckBatch) -> Checked:
+        header = read_header(request.batch)
+        section = memoryview(request.batch)[HEADER_SIZE : header.size]
+        body = decompress(Codec.of(header.codec), section, MAX_DECOMPRESSED)
+        problems: list[tuple[int, str]] = []
+        unknown: set[int | str] = set()
+        for subject, is_key in ((request.key_subject, True), (request.value_subject, False)):
+            if subject is not None:
+                more, ids = self._subjects[subject].check(body, header.count, is_key)
+                problems += more
+                unknown |= ids
         rest: bytes | None = None
         letters: list[Letter] = []
         # What is more than can be named is refused as a whole.
