@@ -71,7 +71,7 @@ async def admit(
     """Look at a schema beside versions of its subject; RegistryError if it is none."""
     for each in schema.references:
         # What a reference leads to shows in the answers about compatibility.
-        if call.visible is not None and not call.visible(each.subject):
+        if call.rights is not None and not call.rights.may_see(each.subject):
             raise hidden_reference(each.subject)
     try:
         dependencies = call.state.dependencies(schema.references)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs, unquote
 
 import msgspec
@@ -21,16 +21,25 @@ from moldau.schemas.registry.names import named, plain_name, problem_of
 from moldau.schemas.registry.state import RegistryState, Version
 
 T = TypeVar("T")
-# Whether a subject may be seen.
-Visible = Callable[[str], bool]
 # The last version, and the last id: messages have room for no larger one.
 LAST = (1 << 31) - 1
+
+
+class Rights(Protocol):
+    """What a sender who has no right on the whole cluster may do, by subject."""
+
+    def may_see(self, subject: str) -> bool: ...
+
+    def may_alter(self, subject: str) -> bool:
+        """Tell whether it may change a subject's settings."""
 
 
 class Call:
     """One request: `args` are the parts of its path that stand for something.
 
-    `visible` tells which subjects its sender may see; None where that is all.
+    `rights` are those of its sender; None where it may do everything. They were judged by the
+    registry's state when its operation began, and operations find the subject that an alias stands
+    for in that same state: before they await anything.
     """
 
     def __init__(
@@ -40,12 +49,12 @@ class Call:
         query: bytes,
         body: bytes,
         context: str,
-        visible: Visible | None = None,
+        rights: Rights | None = None,
     ) -> None:
         self.registry = registry
         self.args = args
         self.context = context
-        self.visible = visible
+        self.rights = rights
         self._query = parse_qs(query.decode("latin-1"), keep_blank_values=True)
         self._body = body
 

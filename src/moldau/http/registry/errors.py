@@ -68,6 +68,12 @@ def hidden_reference(subject: str) -> RegistryError:
     )
 
 
+def foreign_alias(subject: str) -> RegistryError:
+    return RegistryError(
+        403, 403, f"an alias of subject {subject[:100]!r} takes AlterConfigs on its topic"
+    )
+
+
 def no_subject_level(subject: str) -> RegistryError:
     return RegistryError(
         404, 40408,

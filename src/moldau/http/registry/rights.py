@@ -9,6 +9,7 @@ others a subject belongs to a topic, as with Confluent's authorizer by topics: `
     register a schema                           Write
     delete a subject or a version               Delete
     change a subject's config or mode           AlterConfigs
+    make a subject an alias of another          AlterConfigs, of both
     read a schema by its id                     Describe, of any subject that has it
     refer to a schema of another subject        Describe, of that subject
     list the subjects                           Describe: those of other topics are left out
@@ -25,13 +26,31 @@ from starlette.requests import Request
 from moldau.broker.security.authorizer import Operation as Right
 from moldau.broker.security.authorizer import Resource
 from moldau.http.host import Host
-from moldau.http.registry.call import Operation, Visible
+from moldau.http.registry.call import Operation
 from moldau.http.registry.schemas import context_of_id, is_id
 from moldau.schemas.registry.names import named, unqualified
 from moldau.schemas.registry.state import RegistryState, Version
 
 _OF_SUBJECTS = ("subjects", "compatibility", "config", "mode")
 _SUFFIXES = ("-key", "-value")
+
+
+class SubjectRights:
+    """What the sender of a request may do, by the topics that subjects belong to."""
+
+    def __init__(self, host: Host, request: Request) -> None:
+        self._host = host
+        self._request = request
+
+    def may_see(self, subject: str) -> bool:
+        return self._may(Right.DESCRIBE, subject, quietly=True)
+
+    def may_alter(self, subject: str) -> bool:
+        return self._may(Right.ALTER_CONFIGS, subject, quietly=False)
+
+    def _may(self, right: Right, subject: str, *, quietly: bool) -> bool:
+        name = topic_of(subject)
+        return self._host.may(self._request, right, Resource.TOPIC, name, quietly=quietly)
 
 
 def permit(
@@ -41,32 +60,29 @@ def permit(
     args: Sequence[str],
     state: RegistryState,
     context: str,
-) -> Visible | None:
-    """Refuse the request with 403 unless its sender may do this; return which subjects it may see,
-    None for all."""
+) -> SubjectRights | None:
+    """Refuse the request with 403 unless its sender may do this; return what it may do with each
+    subject, None for everything."""
     of_cluster = Right.ALTER if operation.is_write else Right.DESCRIBE
     if host.may(request, of_cluster, quietly=True):
         return None
-
-    def visible(subject: str) -> bool:
-        return host.may(request, Right.DESCRIBE, Resource.TOPIC, topic_of(subject), quietly=True)
-
+    rights = SubjectRights(host, request)
     first = operation.parts[0]
     if operation.parts == ["subjects"]:
-        return visible
+        return rights
     if first in _OF_SUBJECTS and args and unqualified(args[0]):
         _permit_subject(host, request, operation, named(context, args[0]), state)
-        return visible
+        return rights
     if (operation.parts[:2] == ["schemas", "ids"] and len(operation.parts) == 3) or (
         operation.parts[-1] == "schema" and first == "schemas"
     ):
         subject = request.query_params.get("subject")
         known = _holders(state, args[0], context, named(context, subject) if subject else None)
         # One that nobody has here is not found, or the leader decides.
-        if not known or any(visible(each.subject) for each in known):
-            return visible
+        if not known or any(rights.may_see(each.subject) for each in known):
+            return rights
     host.require(request, of_cluster)
-    return visible
+    return rights
 
 
 def _holders(

@@ -21,7 +21,7 @@ from moldau.http.registry import (
     settings,
     subjects,
 )
-from moldau.http.registry.call import Call, Operation, Visible
+from moldau.http.registry.call import Call, Operation
 from moldau.http.registry.check import SchemaCheck
 from moldau.http.registry.errors import RegistryError, forwarding_failed, no_leader, other_site
 from moldau.http.registry.leading import (
@@ -104,13 +104,16 @@ class _Entrance:
         operation, args = _operation(request.method, parts)
         _refuse_other_sites(request)
         judge_by_sender(self._host, request)
-        visible = permit(self._host, request, operation, args, self.registry.state, context)
+        await self.registry.follower.until_current()
+        # Those who have no right now need not send anything. It is asked for again when the
+        # operation begins: until then, a name may become an alias.
+        permit(self._host, request, operation, args, self.registry.state, context)
         body = b"" if request.method in ("GET", "DELETE") else await _body(request)
         if operation.is_write:
-            return await self._write(request, operation, args, body, context, visible)
+            return await self._write(request, operation, args, body, context)
         await self.registry.follower.until_current()
         try:
-            return await self._run(request, operation, args, body, context, visible)
+            return await self._run(request, operation, args, body, context)
         except RegistryError as problem:
             if problem.status != 404 or FORWARDED in request.headers:
                 raise
@@ -126,15 +129,20 @@ class _Entrance:
         args: list[str],
         body: bytes,
         context: str,
-        visible: Visible | None,
     ) -> Response:
-        call = Call(self.registry, args, request.scope["query_string"], body, context, visible)
+        call = Call(self.registry, args, request.scope["query_string"], body, context)
+
+        async def work() -> Any:
+            # The operation begins with nothing in between, on the state that was judged.
+            call.rights = permit(self._host, request, operation, args, self.registry.state, context)
+            return await operation.handler(call)
+
         if request.method == "GET" and call.text("format") is None:
-            content = await operation.handler(call)
+            content = await work()
         else:
             # It may take the one process that parses schemas, and the right to write.
             async with self.registry.turns.of(_sender(request)):
-                content = await operation.handler(call)
+                content = await work()
         if isinstance(content, list) and len(content) > _LONG:
             content = msgspec.Raw(await asyncio.to_thread(msgspec.json.encode, content))
         return self._response(request, content)
@@ -146,7 +154,6 @@ class _Entrance:
         args: list[str],
         body: bytes,
         context: str,
-        visible: Visible | None,
     ) -> Response:
         """Write here, if this broker leads, else at the leader, which may be another meanwhile."""
         await self.registry.ensure_topic()
@@ -157,7 +164,7 @@ class _Entrance:
                 while True:
                     if follower.is_leader:
                         try:
-                            return await self._run(request, operation, args, body, context, visible)
+                            return await self._run(request, operation, args, body, context)
                         except RegistryError as refusal:
                             if refusal.code != _NO_LEADER:
                                 raise

@@ -8,6 +8,7 @@ import msgspec
 
 from moldau.http.registry.call import Call, Operation
 from moldau.http.registry.errors import (
+    foreign_alias,
     invalid_level,
     invalid_mode,
     lacks_cluster,
@@ -63,6 +64,11 @@ async def get_config(call: Call) -> Any:
 async def put_config(call: Call) -> Any:
     subject = _subject(call)
     request = call.body(ConfigRequest)
+    alias = request.alias
+    rights = call.rights
+    if isinstance(alias, str) and alias and rights is not None and not rights.may_alter(alias):
+        # What others send to this subject, with their rights, would arrive at that one.
+        raise foreign_alias(alias)
 
     async def decide() -> tuple[list[Write], Config]:
         _check_changeable(call, subject)
@@ -126,7 +132,7 @@ async def put_mode(call: Call) -> Any:
     mode = (call.body(ModeRequest).mode or "").upper()
     if mode not in MODES or (mode == READONLY_OVERRIDE and subject is not None):
         raise invalid_mode(mode)
-    if mode == IMPORT and call.visible is not None:
+    if mode == IMPORT and call.rights is not None:
         # Who imports chooses ids, which all subjects of a context share.
         raise lacks_cluster("to import schemas")
 

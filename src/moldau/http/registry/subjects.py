@@ -50,7 +50,7 @@ async def every_subject(call: Call) -> Any:
     for name, is_live in call.state.subjects():
         versions = call.state.versions(name, deleted=True)
         wanted = any(each.deleted for each in versions) if only else is_live or deleted
-        is_visible = call.visible is None or call.visible(name)
+        is_visible = call.rights is None or call.rights.may_see(name)
         if wanted and matches_prefix(name, prefix) and is_visible:
             found.append(name)
     return call.page(found)
