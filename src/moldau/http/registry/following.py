@@ -1,8 +1,9 @@
 """Following the topic `_schemas`: every broker's copy of the registry's state.
 
-A broker that holds a replica reads its own log, up to the high watermark: nothing of that is ever
-cut off. One that holds none fetches from the leader, as a consumer does. What has been read stays
-when the leader is gone.
+A broker that holds a replica reads its own log, up to the high watermark. Only an unclean election
+cuts off any of that, or a topic that is deleted and made again: then it is read anew. A broker that
+holds none fetches from the leader, as a consumer does. What has been read stays when the leader is
+gone.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class SchemasFollower:
         self.applied = 0
         self._topic_id: UUID | None = None
         self._waits_at: Partition | None = None
+        # What that replica had lost when `state` was begun, or the replica taken up.
+        self._losses = 0
         # Set when there may be more to read, and when there was; the latter is then replaced.
         self._more = asyncio.Event()
         self._read = asyncio.Event()
@@ -81,8 +84,17 @@ class SchemasFollower:
         return partition is not None and partition.is_leader
 
     def notify(self) -> None:
-        """The high watermark moved."""
+        """The high watermark moved, or something else may have changed."""
         self._more.set()
+
+    def has_read(self, partition: Partition) -> bool:
+        """Return whether `state` is all that a replica holds, and nothing that it has lost."""
+        return (
+            partition is self._waits_at
+            and partition.topic_id == self._topic_id
+            and partition.losses == self._losses
+            and partition.log.log_end == self.applied
+        )
 
     async def until_applied(self, offset: int) -> None:
         """Wait until everything before this offset is in `state`."""
@@ -153,12 +165,22 @@ class SchemasFollower:
             if self._waits_at is not None:
                 self._waits_at.unwait(self)
             self._waits_at = partition
+            self._losses = 0 if partition is None else partition.losses
         if partition is not None:
             partition.wait(self)
 
     async def _read_log(self, partition: Partition) -> None:
         log = partition.log
-        while self.applied < (end := log.high_watermark):
+        while True:
+            # A leader's log is what counts; a new replica may have to grow to what is known here.
+            is_cut = partition.is_leader and self.applied > log.log_end
+            if is_cut or partition.losses != self._losses:
+                logger.warning("the log of %s was cut: it is read anew", TOPIC)
+                self._begin_anew(self._topic_id)
+                self._losses = partition.losses
+            end = log.high_watermark
+            if self.applied >= end:
+                return
             try:
                 found = log.read(self.applied, _CHUNK, end)
             except OffsetOutOfRange:
@@ -168,7 +190,7 @@ class SchemasFollower:
                 continue
             if found is None:
                 self._advance(end)
-                return
+                continue
             data = await asyncio.to_thread(os.pread, found.file.fd, found.size, found.position)
             self._apply(data)
 

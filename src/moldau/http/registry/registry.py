@@ -44,6 +44,7 @@ logger = logging.getLogger("moldau.registry")
 
 _REPLICAS = 3
 _WRITE_WITHIN_S = 10.0
+_PAUSE_S = 0.05
 # Each lost attempt means that somebody else has written.
 _TRIES = 100
 
@@ -110,11 +111,7 @@ class SchemaRegistry:
     @property
     def _is_caught_up(self) -> bool:
         partition = self.follower.partition
-        return (
-            partition is not None
-            and partition.is_leader
-            and partition.log.log_end == self.follower.applied
-        )
+        return partition is not None and partition.is_leader and self.follower.has_read(partition)
 
     async def _catch_up(self) -> None:
         """Wait until this broker has applied all that its log holds; it must lead."""
@@ -122,7 +119,12 @@ class SchemaRegistry:
             partition = self.follower.partition
             if partition is None or not partition.is_leader:
                 raise no_leader()
-            await self.follower.until_applied(partition.log.log_end)
+            if self.follower.applied < partition.log.log_end:
+                await self.follower.until_applied(partition.log.log_end)
+            else:
+                # The log was cut, or is another topic's: the follower has to find out.
+                self.follower.notify()
+                await asyncio.sleep(_PAUSE_S)
 
     async def _append(self, records: list[Write]) -> None:
         partition = self.follower.partition
