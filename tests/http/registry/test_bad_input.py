@@ -231,3 +231,27 @@ def test_no_schema_is_parsed_or_compared_on_the_loop(
     ):
         assert http.get(path).status_code == 200
     assert not threads
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content"),
+    [
+        ("POST", "/subjects/large-value/versions", {"metadata": {"a": [{}] * 100_000}}),
+        ("POST", "/subjects/large-value", {"ruleSet": {f"{i:x}": 1 for i in range(50_000)}}),
+        ("POST", "/compatibility/subjects/large-value/versions", {"references": [{}] * 100_000}),
+        ("PUT", "/config/large-value", {"defaultMetadata": {"a": [{}] * 100_000}}),
+        ("POST", "/associations", {"associations": [{}] * 100_000}),
+    ],
+)
+def test_a_body_of_many_small_things_is_refused_unread(
+    http: httpx.Client, method: str, path: str, content: Any
+) -> None:
+    http.post("/subjects/large-value/versions", json={"schema": '"int"'})
+    answer = http.request(method, path, json={"schema": '"int"', **content})
+    assert answer.status_code == 413, answer.text[:200]
+    # Whatever it hides behind.
+    twice = json.dumps({"schema": "x" * 300_000, **content})[:-1] + ',"schema":"\\"int\\""}'
+    assert http.request(method, path, content=twice).status_code == 413
+    # The text of a schema may be larger.
+    enum = {"type": "enum", "name": "E", "symbols": [f"S{i}" for i in range(40_000)]}
+    assert register(http, json.dumps(enum)).status_code == 200

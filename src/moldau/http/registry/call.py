@@ -13,6 +13,7 @@ from moldau.http.registry.errors import (
     invalid_subject,
     invalid_version,
     subject_not_found,
+    too_large,
     unprocessable,
     version_not_found,
 )
@@ -23,6 +24,15 @@ from moldau.schemas.registry.state import RegistryState, Version
 T = TypeVar("T")
 # The last version, and the last id: messages have room for no larger one.
 LAST = (1 << 31) - 1
+# The most that a body may have beside the text of a schema. To make objects of megabytes would hold
+# up the event loop, and a thread would hold it up as well: it has the interpreter to itself then.
+_MOST_BESIDE = 256 << 10
+
+
+class _Text(msgspec.Struct):
+    """The text of a schema in a body, which is not looked into; nor is all the rest."""
+
+    schema: msgspec.Raw = msgspec.Raw(b"")
 
 
 class Rights(Protocol):
@@ -63,8 +73,13 @@ class Call:
         return self.registry.state
 
     def body(self, kind: type[T]) -> T:
+        body = self._body or b"{}"
         try:
-            return msgspec.json.decode(self._body or b"{}", type=kind)
+            if len(body) > _MOST_BESIDE:
+                beside = len(body) - len(msgspec.json.decode(body, type=_Text).schema)
+                if beside > _MOST_BESIDE:
+                    raise too_large(_MOST_BESIDE)
+            return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as problem:
             raise unprocessable(f"the body is not as expected: {problem}") from None
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as problem:

@@ -140,6 +140,12 @@ def bad_request(reason: str) -> RegistryError:
     return RegistryError(400, 400, reason)
 
 
+def too_large(limit: int) -> RegistryError:
+    return RegistryError(
+        413, 413, f"the body has more than {limit} bytes beside the text of a schema"
+    )
+
+
 def unprocessable(reason: str) -> RegistryError:
     return RegistryError(422, 422, reason)
 
