@@ -7,11 +7,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from moldau.http.registry import quarantine
+from moldau.http.registry import following, quarantine
+from moldau.http.registry.following import SchemasFollower
 from moldau.http.registry.quarantine import Quarantine
 from moldau.schemas.door.messages import CheckBatch
 from moldau.schemas.header import pack_header
@@ -132,3 +134,35 @@ def test_a_quarantine_without_a_leader_is_no_reason_to_give_up(
                 answer.error_message
             )
         assert produce(asker, topic, [b"bad"]).error_code == 0
+
+
+def test_nobody_waits_without_end_for_schemas_that_cannot_be_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worst: reading them fails in a way that nobody has foreseen."""
+    topic, fine = checked_topic(broker)
+    broker.stop()
+    read_on = SchemasFollower._read_on
+    failed: list[int] = []
+    mended = threading.Event()
+
+    async def failing(follower: SchemasFollower) -> None:
+        if not mended.is_set():
+            failed.append(1)
+            raise RuntimeError("nobody has foreseen this")
+        await read_on(follower)
+
+    monkeypatch.setattr(SchemasFollower, "_read_on", failing)
+    monkeypatch.setattr(following, "_CURRENT_WITHIN_S", 0.3, raising=False)
+    monkeypatch.setattr(following, "_LONG_PAUSE_S", 0.1, raising=False)
+    broker.start()
+    url = f"{broker.http_url}/subjects/{topic}-value/versions"
+    with Asker(broker) as asker:
+        answer = produce(asker, topic, [fine])
+        assert answer.error_code == Error.NOT_ENOUGH_REPLICAS
+        assert "the schemas could not be read in time" in answer.error_message
+        assert httpx.get(url, timeout=20).json()["error_code"] == 50002
+        until(lambda: len(failed) > 2, "more attempts")
+        mended.set()
+        until(lambda: produce(asker, topic, [fine]).error_code == 0, "a batch that is taken")
+    assert httpx.get(url, timeout=20).json() == [1]

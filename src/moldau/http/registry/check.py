@@ -63,7 +63,10 @@ class SchemaCheck:
             return InvalidRecord(_NOT_INSTALLED)
         key = f"{topic}-key" if config.moldau_key_schema_validation else None
         value = f"{topic}-value" if config.moldau_value_schema_validation else None
-        await self._registry.follower.until_current()
+        try:
+            await self._registry.follower.until_current()
+        except TimeoutError:
+            return NotChecked("the schemas could not be read in time; send again")
         try:
             answer = await self._ask(batch, key, value, bool(aside))
             if answer.unknown and await self._learned(answer.unknown, key, value):

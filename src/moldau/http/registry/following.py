@@ -37,6 +37,8 @@ _PURPOSE = Purpose("moldau-schemas")
 _CHUNK = 64 << 10
 _MOST_FETCHED = 1 << 20
 _PAUSE_S = 0.2
+_LONG_PAUSE_S = 1.0
+_CURRENT_WITHIN_S = 10.0
 _PATIENCE_S = 10.0
 _KNOWN_WITHIN_S = 2.0
 
@@ -121,10 +123,15 @@ class SchemasFollower:
         return any(guid_of(each.schema) == name for each in versions)
 
     async def until_current(self) -> None:
-        """Wait until all that this broker's own replica has is in `state`."""
+        """Wait until all that this broker's own replica has is in `state`; TimeoutError if that
+        takes too long."""
         partition = self.partition
-        if partition is not None and self._task is not None:
-            await self.until_applied(min(partition.log.high_watermark, partition.log.log_end))
+        if partition is None or self._task is None:
+            return
+        end = min(partition.log.high_watermark, partition.log.log_end)
+        if self.applied < end:
+            async with asyncio.timeout(_CURRENT_WITHIN_S):
+                await self.until_applied(end)
 
     def _noticed(self, changes: Sequence[AnyChange]) -> None:
         self._more.set()
@@ -137,6 +144,10 @@ class SchemasFollower:
             except (LogError, BatchError, PeerError, OSError) as problem:
                 logger.warning("%s could not be read: %s", TOPIC, problem)
                 await asyncio.sleep(_PAUSE_S)
+            except Exception:
+                # Everybody who writes to a checked topic waits for this task: it must not end.
+                logger.exception("reading %s failed; it is tried again", TOPIC)
+                await asyncio.sleep(_LONG_PAUSE_S)
             else:
                 if self._waits_at is not None or self._topic_id is None:
                     await self._more.wait()

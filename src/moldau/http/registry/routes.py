@@ -23,7 +23,13 @@ from moldau.http.registry import (
 )
 from moldau.http.registry.call import Call, Operation
 from moldau.http.registry.check import SchemaCheck
-from moldau.http.registry.errors import RegistryError, forwarding_failed, no_leader, other_site
+from moldau.http.registry.errors import (
+    RegistryError,
+    forwarding_failed,
+    no_leader,
+    other_site,
+    timed_out,
+)
 from moldau.http.registry.leading import (
     APPLIED,
     FORWARDED,
@@ -104,14 +110,16 @@ class _Entrance:
         operation, args = _operation(request.method, parts)
         _refuse_other_sites(request)
         judge_by_sender(self._host, request)
-        await self.registry.follower.until_current()
         # Those who have no right now need not send anything. It is asked for again when the
         # operation begins: until then, a name may become an alias.
         permit(self._host, request, operation, args, self.registry.state, context)
         body = b"" if request.method in ("GET", "DELETE") else await _body(request)
         if operation.is_write:
             return await self._write(request, operation, args, body, context)
-        await self.registry.follower.until_current()
+        try:
+            await self.registry.follower.until_current()
+        except TimeoutError:
+            raise timed_out("this broker could not read its schemas in time") from None
         try:
             return await self._run(request, operation, args, body, context)
         except RegistryError as problem:
