@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.schemas.levels import Level
-from moldau.schemas.schema import InvalidSchema, Schema, SchemaType
+from moldau.schemas.schema import Dependency, InvalidSchema, Schema, SchemaType
 from moldau.schemas.worker.answering import answer
-from moldau.schemas.worker.messages import Admit, Admitted, Invalid, Known, Serialize, Serialized
+from moldau.schemas.worker.keeping import Keeping
+from moldau.schemas.worker.messages import (
+    Admit,
+    Admitted,
+    Invalid,
+    Keep,
+    Known,
+    Serialize,
+    Serialized,
+    encode,
+)
 from moldau.schemas.worker.process import SchemaWorker
 
 INT = Schema('{"type":"int"}')
@@ -70,3 +82,67 @@ def test_a_worker_that_dies_or_hangs_is_replaced() -> None:
         assert await last.wait() == -signal.SIGKILL
 
     asyncio.run(play())
+
+
+class Told(SchemaWorker):
+    """Counts the bytes that go to the process, and the largest message."""
+
+    def __init__(self) -> None:
+        super().__init__(timeout_s=60)
+        self.sizes: list[int] = []
+        exchange = self.worker._exchange
+
+        async def counted(process: Any, request: Any) -> Any:
+            self.sizes.append(len(encode(request)))
+            return await exchange(process, request)
+
+        self.worker._exchange = counted  # type: ignore[method-assign]
+
+
+def large(number: int) -> Schema:
+    text = json.dumps({"type": "fixed", "name": f"F{number}", "size": 1, "doc": "x" * 100_000})
+    return Schema(text, metadata={"owner": str(number)})
+
+
+def test_a_worker_is_told_each_version_once_and_in_pieces() -> None:
+    async def play() -> None:
+        worker = Told()
+        versions = [Known(number, large(number)) for number in range(1, 101)]
+        asked = Admit(large(7), versions=versions)
+        found = await worker.ask(asked)
+        assert isinstance(found, Admitted)
+        assert found.same == 7
+        assert sum(worker.sizes) > 10_000_000
+        assert max(worker.sizes) < 2_000_000
+        worker.sizes.clear()
+        more = [*versions, Known(101, large(101))]
+        found = await worker.ask(Admit(large(101), versions=more))
+        assert isinstance(found, Admitted)
+        assert found.same == 101
+        assert sum(worker.sizes) < 300_000
+        # A process that comes in its place knows nothing of it, and is told.
+        process = worker.worker.process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+        found = await worker.ask(asked)
+        assert isinstance(found, Admitted)
+        assert found.same == 7
+        await worker.close()
+
+    asyncio.run(play())
+
+
+def test_what_is_kept_is_bounded_but_for_what_is_asked_about() -> None:
+    keeping = Keeping(most_bytes=1_000)
+    first = [Known(number, Schema("x" * 400)) for number in range(4)]
+    numbers, news = keeping.refer(first)
+    assert [each.number for piece in news for each in piece.schemas] == [1, 2, 3, 4]
+    assert numbers == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert keeping.refer(first[1:]) == ([(1, 2), (2, 3), (3, 4)], [Keep([], [1])])
+    # The same text with other references is another schema.
+    other = Known(9, first[3].schema, [Dependency("a", "y")])
+    numbers, news = keeping.refer([other])
+    assert numbers == [(9, 5)]
+    assert news[0].gone == [4, 2]
+    assert len(keeping) == 2

@@ -40,7 +40,7 @@ def broker() -> Iterator[Broker]:
 
 def checked_topic(broker: Broker, **configs: Any) -> tuple[str, bytes]:
     """A topic with a check, and a value that it takes."""
-    topic = fresh_name("door")
+    topic = fresh_name("failing")
     broker.create_topic(topic, moldau_value_schema_validation="true", **configs)
     with SchemaRegistryClient({"url": broker.http_url}) as client:
         known = client.register_schema(f"{topic}-value", Schema('"string"', "AVRO"))
@@ -118,7 +118,7 @@ def test_an_idempotent_producer_outlives_the_process_that_checks(
 def test_a_quarantine_without_a_leader_is_no_reason_to_give_up(
     registry_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aside = fresh_name("aside")
+    aside = fresh_name("failing-aside")
     topic, _ = checked_topic(registry_broker, moldau_schema_validation_quarantine=aside)
 
     async def without_leader(*_: Any) -> None:

@@ -11,8 +11,12 @@ from moldau.schemas.worker.messages import (
     Admit,
     Admitted,
     Answer,
+    Done,
+    Forgotten,
     Invalid,
+    Keep,
     Known,
+    Numbered,
     Request,
     Serialize,
     Serialized,
@@ -20,6 +24,7 @@ from moldau.schemas.worker.messages import (
 
 _LONGEST_REASON = 1_000
 _parsed_before = lru_cache(maxsize=1_000)(parse)
+_kept: dict[int, Numbered] = {}
 
 
 def answer(request: Request) -> Answer:
@@ -28,6 +33,10 @@ def answer(request: Request) -> Answer:
         if isinstance(request, Serialize):
             parsed = _parse(request.schema, request.dependencies)
             return Serialized(parsed.serialized())
+        if isinstance(request, Keep):
+            return _keep(request)
+        if any(number not in _kept for _, number in request.kept):
+            return Forgotten()
         return _admit(request)
     except InvalidSchema as problem:
         return Invalid(_cut(str(problem)))
@@ -36,6 +45,20 @@ def answer(request: Request) -> Answer:
     except Exception as problem:
         # A schema that a library stumbles over is as bad as one that it refuses.
         return Invalid(_cut(f"it is not understood: {type(problem).__name__}: {problem}"))
+
+
+def _keep(request: Keep) -> Done:
+    for number in request.gone:
+        _kept.pop(number, None)
+    _kept.update({each.number: each for each in request.schemas})
+    return Done()
+
+
+def _versions(request: Admit) -> list[Known]:
+    kept = [(version, _kept[number]) for version, number in request.kept]
+    return request.versions + [
+        Known(version, each.schema, each.dependencies) for version, each in kept
+    ]
 
 
 def _cut(reason: str) -> str:
@@ -55,9 +78,10 @@ def _admit(request: Admit) -> Admitted:
     plain = Schema(schema.schema, schema.schema_type)
     new = parse(plain, request.dependencies, is_new=True)
     text = new.canonical(normalize=request.normalize)
-    by_number = {known.version: known for known in request.versions}
+    versions = _versions(request)
+    by_number = {known.version: known for known in versions}
     # The latest of several that are the same.
-    for known in reversed(request.versions if request.finds else []):
+    for known in reversed(versions if request.finds else []):
         if _is_same(request, text, known):
             return Admitted(text, known.version)
     if request.level.value == "NONE":

@@ -20,9 +20,34 @@ class Known(msgspec.Struct, frozen=True):
     dependencies: list[Dependency] = []
 
 
+class Numbered(msgspec.Struct, frozen=True):
+    """A schema that is kept under a number."""
+
+    number: int
+    schema: Schema
+    dependencies: list[Dependency] = []
+
+
+class Keep(msgspec.Struct, frozen=True, tag=True):
+    """Tells schemas that later questions name by their numbers, and the numbers that none will."""
+
+    schemas: list[Numbered] = []
+    gone: list[int] = []
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The answer to what is no question."""
+
+
+class Forgotten(msgspec.Struct, frozen=True, tag=True):
+    """The answer where a number stands for nothing: the process that was told it is gone."""
+
+
 class Admit(msgspec.Struct, frozen=True, tag=True):
     """Asks for the canonical text of a schema, the version that has the same one, and what is wrong
     with it beside the versions `looked_at`, in their order. One that is found is not compared.
+
+    `kept` are versions, too, each with the number of its schema.
     """
 
     schema: Schema
@@ -32,6 +57,7 @@ class Admit(msgspec.Struct, frozen=True, tag=True):
     level: Level = Level.NONE
     looked_at: list[int] = []
     finds: bool = True
+    kept: list[tuple[int, int]] = []
 
 
 class Admitted(msgspec.Struct, frozen=True, tag=True):
@@ -60,8 +86,8 @@ class Invalid(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Request = Admit | Serialize
-Answer = Admitted | Serialized | Invalid
+Request = Admit | Serialize | Keep
+Answer = Admitted | Serialized | Invalid | Done | Forgotten
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode

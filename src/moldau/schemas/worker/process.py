@@ -7,10 +7,24 @@ import sys
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from moldau.schemas.schema import InvalidSchema
-from moldau.schemas.worker.messages import LENGTH, Answer, Invalid, Request, decode_answer, encode
+from moldau.schemas.worker.keeping import Keeping
+from moldau.schemas.worker.messages import (
+    LENGTH,
+    Admit,
+    Answer,
+    Forgotten,
+    Invalid,
+    Request,
+    decode_answer,
+    encode,
+)
 
 TIMEOUT_S = 10.0
+# How often a question is asked of one new process after the other.
+_TRIES = 3
 
 A = TypeVar("A")
 
@@ -99,22 +113,40 @@ class WorkerProcess(Generic[A]):
 
 
 class SchemaWorker:
-    """The process that parses and compares schemas."""
+    """The process that parses and compares schemas. It is told each version of a subject once."""
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self.worker: WorkerProcess[Answer] = WorkerProcess(
             "moldau.schemas.worker", decode_answer, timeout_s
         )
+        self._keeping = Keeping()
+        self._turn = asyncio.Lock()
 
     async def ask(self, request: Request) -> Answer:
         """Return the worker's answer; InvalidSchema says what is wrong with the schema."""
         try:
-            found = await self.worker.ask(request)
+            # What is told before a question must not be forgotten for another one.
+            async with self._turn:
+                found = await self._answer(request)
         except WorkerLost as problem:
             raise InvalidSchema(str(problem)) from None
         if isinstance(found, Invalid):
             raise InvalidSchema(found.reason)
         return found
+
+    async def _answer(self, request: Request) -> Answer:
+        if not isinstance(request, Admit) or not request.versions:
+            return await self.worker.ask(request)
+        for _ in range(_TRIES):
+            numbers, news = self._keeping.refer(request.versions)
+            for each in news:
+                await self.worker.ask(each)
+            short = msgspec.structs.replace(request, versions=[], kept=numbers)
+            found = await self.worker.ask(short)
+            if not isinstance(found, Forgotten):
+                return found
+            self._keeping.forget_all()
+        raise WorkerLost("the process that looked at it was lost again and again")
 
     async def close(self) -> None:
         await self.worker.close()
