@@ -10,6 +10,7 @@ from moldau.broker.net.context import Context
 from moldau.broker.net.exit import Exit
 from moldau.broker.net.hangups import Hangups
 from moldau.broker.net.input import Input
+from moldau.broker.net.login_memory import LoginMemory
 from moldau.broker.net.request_memory import RequestMemory
 from moldau.broker.net.responses import Response
 from moldau.broker.net.slow_requests import SlowRequests
@@ -21,6 +22,9 @@ from moldau.wire.primitives import Endpoint
 TOO_OFTEN = "there are more new connections from this address than its quota allows"
 # A connection that waits for its end must not be read from before that.
 _AFTER_S = 1.0
+# The memory for requests before authentication: a part of that for all others, or at least so much.
+_PART_BEFORE_LOGIN = 16
+_LEAST_BEFORE_LOGIN = 1 << 20
 
 
 class OpenConnection(Protocol):
@@ -106,6 +110,11 @@ class Connections(Generic[C]):
         self._most = most
         self.request_memory = RequestMemory(
             lambda: node.settings.queued_max_request_bytes, self._open
+        )
+        self.login_memory = LoginMemory(
+            lambda: max(
+                node.settings.queued_max_request_bytes // _PART_BEFORE_LOGIN, _LEAST_BEFORE_LOGIN
+            )
         )
         self.hangups = Hangups(node.loop.call_later)
         self.turns = Turns(node.loop)

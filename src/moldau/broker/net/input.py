@@ -26,6 +26,9 @@ class Memory(Protocol):
         """Resize a buffer to `size` bytes; False if it may not grow."""
         ...
 
+    def hold(self, size: int) -> None:
+        """Count a buffer that has so many bytes already, whether there is room for it or not."""
+
     def dispose(self, buffer: Scratch, position: int = 0) -> None:
         """Give a large buffer back to the system."""
 
@@ -33,10 +36,11 @@ class Memory(Protocol):
 class Input:
     """The buffer of one connection, in which an unfinished frame always begins at the front."""
 
-    __slots__ = ("_buffer", "_memory", "awaited", "filled", "needed", "view")
+    __slots__ = ("_buffer", "_most", "awaited", "filled", "memory", "needed", "view")
 
     def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+        self.memory = memory
+        self._most = BUSY
         self._buffer: Scratch = bytearray(SMALL)
         self.view = memoryview(self._buffer)
         self.filled = 0
@@ -58,6 +62,14 @@ class Input:
         """The memory of the buffer beyond that of an idle connection."""
         return max(len(self.view) - SMALL, 0)
 
+    def draw_on(self, memory: Memory, most: int) -> None:
+        """Take memory from there from now on, for a busy connection no more than `most`."""
+        if memory is not self.memory and self.extra:
+            self.memory.take(0, self.extra)
+            memory.hold(self.extra)
+        self.memory = memory
+        self._most = max(min(most, BUSY), SMALL)
+
     def take_off(self, start: int, needed: int) -> bool:
         """Drop what was handled, up to `start`; an unfinished frame of `needed` bytes follows.
 
@@ -75,15 +87,15 @@ class Input:
             # is much to copy.
             self.awaited = SMALL
             return rest < SMALL or self.grow()
-        if was_full and len(self.view) < BUSY:
-            self._resize(min(4 * len(self.view), BUSY))
+        if was_full and len(self.view) < self._most:
+            self._resize(min(4 * len(self.view), self._most))
         return True
 
     def grow(self) -> bool:
         """Make room for the whole unfinished frame; False if there is no memory for it now."""
         if self.needed > BUSY:
             return self._resize(self.needed)
-        wanted = min(max(4 * len(self.view), self.needed), BUSY)
+        wanted = max(min(4 * len(self.view), self._most), self.needed)
         return self._resize(wanted) or self._resize(self.needed)
 
     def shrink(self) -> None:
@@ -99,7 +111,7 @@ class Input:
         self.view = memoryview(self._buffer)
 
     def _resize(self, capacity: int) -> bool:
-        memory = self._memory
+        memory = self.memory
         if not memory.take(capacity - SMALL, self.extra):
             return False
         # Only what is lasting is worth having all its pages at once.

@@ -84,6 +84,13 @@ class RequestMemory:
             self._wake()
         return True
 
+    def hold(self, size: int) -> None:
+        """Count a buffer that has so many bytes already, whether there is room for it or not."""
+        if size >= BUSY:
+            self.large += size
+        else:
+            self.small += size
+
     # -- who waits
 
     def wait(self, connection: Sender, loop: asyncio.AbstractEventLoop) -> None:
@@ -141,7 +148,11 @@ class RequestMemory:
         holders = [
             each
             for each in self._connections
-            if each.input.extra and each.input.filled and now - each.receiving_since >= GRACE_S
+            if each.input.extra
+            and each.input.filled
+            and now - each.receiving_since >= GRACE_S
+            # Strangers hold none of it.
+            and each.input.memory is self
         ]
         # Connections that wait send nothing themselves: they are closed only if no other holds
         # memory.

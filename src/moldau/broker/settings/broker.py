@@ -65,7 +65,8 @@ class BrokerSettings(LogLineSettings):
         256 << 20,
         "The most memory for requests that are being received, over all connections. "
         "When it is used up, connections are not read from until there is room. A "
-        "single request always fits.",
+        "single request always fits. Clients that have not authenticated yet share a "
+        "sixteenth as much apart from it.",
         minimum=1 << 20,
     )
     connections_max_idle_ms: int = setting(

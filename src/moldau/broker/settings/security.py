@@ -44,7 +44,7 @@ class SecuritySettings(TlsSettings):
     connection_authentication_timeout_ms: int = setting(
         "connection.authentication.timeout.ms",
         10_000,
-        "How long a client may take for the TLS handshake, and then for SASL.",
+        "How long a client may take for the TLS handshake and SASL together.",
         minimum=1,
         maximum=INT_MAX,
     )

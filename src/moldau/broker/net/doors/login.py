@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from moldau.broker.net.connections import Connections
 from moldau.broker.net.context import Context
+from moldau.broker.net.frames import PREFIX
+from moldau.broker.net.input import BUSY, Input
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import Response
 from moldau.broker.security.principal import Principal
@@ -42,6 +44,9 @@ class Guarded(Protocol):
     """A connection, as far as its login is concerned."""
 
     context: Context
+    input: Input
+    # When bytes came last; when it was taken, before there are any.
+    active_at: float
 
     def reserve(self, response: Response, held: int = 0) -> None: ...
 
@@ -68,9 +73,14 @@ class Login:
         self.authentication = Authentication(door)
         self._is_told = False
         connection.gate(connections.admit, door.max_receive_size)
+        connection.input.draw_on(
+            connections.login_memory.share_of(connection), door.max_receive_size + PREFIX
+        )
         reason = f"it did not authenticate within {door.timeout_s:g} s"
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(
-            door.timeout_s, connection.close, reason
+        # What a handshake of TLS took before is part of it.
+        deadline = connection.active_at + door.timeout_s
+        self._timer: asyncio.TimerHandle | None = self._loop.call_at(
+            deadline, connection.close, reason
         )
 
     def succeed(self, principal: Principal, lifetime_ms: int) -> None:
@@ -78,6 +88,7 @@ class Login:
         self._is_told = False
         self._connection.context.become(principal)
         self._connection.gate(self._all.enter, 0)
+        self._connection.input.draw_on(self._all.request_memory, BUSY)
         self.stop()
         if lifetime_ms:
             self._timer = self._loop.call_later(lifetime_ms / 1000, self._expire)
