@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from joserfc import jwt
-from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from moldau.console.errors import ApiError
@@ -131,7 +130,8 @@ class Oidc:
                 exp={"essential": True},
                 sub={"essential": True},
             ).validate(found.claims)
-        except (JoseError, ValueError, TypeError) as problem:
+        except Exception as problem:
+            # Whatever joserfc makes of a token that it cannot read.
             raise ApiError(401, "oidc", f"the identity token does not count: {problem}") from None
         claims = dict(found.claims)
         if not secrets.compare_digest(str(claims.get("nonce", "")), nonce):

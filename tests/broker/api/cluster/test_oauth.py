@@ -103,11 +103,12 @@ def test_a_token_gets_in_for_as_long_as_it_counts(oauth_broker: Broker) -> None:
         "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9.",
         "nonsense",
         base64.urlsafe_b64encode(b"[" * 9000).decode() + ".e30.e30",
+        base64.urlsafe_b64encode(b'{"alg":"ES256","crit":5}').decode() + ".e30.e30",
     ],
     ids=[
         "expired", "issuer", "audience", "no sub", "no exp", "no iat", "exp of no time",
         "sub of no name", "no aud", "foreign key",
-        "forged", "unsigned", "nonsense", "deep",
+        "forged", "unsigned", "nonsense", "deep", "crit of no list",
     ],
 )  # fmt: skip
 def test_a_token_that_does_not_count_is_refused(

@@ -22,6 +22,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
+from moldau.broker.security.principal import shortened
 from moldau.broker.security.sasl.mechanism import AuthenticationFailed, Step
 from moldau.broker.settings.security import SecuritySettings
 from moldau.settings import InvalidSetting
@@ -38,6 +39,7 @@ _LATEST_S = 1 << 40
 _LOOK_AGAIN_S = 10.0
 # The client answers a refusal with this, and then hears the error.
 _ACKNOWLEDGED = b"\x01"
+_LONGEST_REASON = 200
 
 
 class Oauthbearer:
@@ -104,12 +106,12 @@ class Oauthbearer:
 
     def check(self, token: str) -> tuple[str, int]:
         """Return the user of a token, and when it expires; ValueError if it does not count."""
+        claims = self._decode(token)
         try:
-            claims: Mapping[str, Any] = self._decode(token)
             self._claims.validate(dict(claims))
-            user, expires_s = claims[self._user_claim], claims["exp"]
-        except JoseError as problem:
+        except Exception as problem:
             raise ValueError(_in_words(problem)) from None
+        user, expires_s = claims[self._user_claim], claims["exp"]
         if not isinstance(user, str) or not user:
             raise ValueError(f"its claim {self._user_claim} is no name")
         if not isinstance(expires_s, int | float) or not 0 < expires_s < _LATEST_S:
@@ -121,16 +123,19 @@ class Oauthbearer:
             return jwt.decode(token, self._keys, algorithms=_ALGORITHMS).claims
         except RecursionError:
             raise ValueError("its JSON is too deep") from None
-        except (JoseError, ValueError) as problem:
-            # The provider may have changed its key; the next attempt finds it.
+        except Exception as problem:
+            # Anybody sends these, and joserfc trips over values of a type that it does not expect.
+            # The provider may also have changed its key; the next attempt finds it.
             if time.monotonic() - self._looked_at > _LOOK_AGAIN_S:
                 self._wanted.set()
             raise ValueError(_in_words(problem)) from None
 
 
 def _in_words(problem: Exception) -> str:
-    # The messages of joserfc name claims and algorithms, never the token.
-    return str(problem) or type(problem).__name__
+    if not isinstance(problem, JoseError | ValueError):
+        return f"it cannot be read ({type(problem).__name__})"
+    # The messages of joserfc name claims, headers and algorithms, never the token.
+    return shortened(str(problem) or type(problem).__name__, _LONGEST_REASON)
 
 
 class OauthbearerExchange:
