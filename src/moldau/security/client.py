@@ -164,10 +164,16 @@ class ClientSecurity:
                 name = "sasl.oauthbearer.token.endpoint.url"
                 raise InvalidSetting(name, None, "OAUTHBEARER needs it")
             return sasl_client.Oauthbearer(url, login)
-        if "username" not in login or "password" not in login:
+        if not login.get("username") or "password" not in login:
             raise InvalidSetting(
                 "sasl.jaas.config", None, f"{self.mechanism} needs username and password"
             )
-        if self.mechanism == "PLAIN":
-            return sasl_client.Plain(login["username"], login["password"])
-        return sasl_client.Scram(self.mechanism, login["username"], login["password"])
+        user, password = login["username"], login["password"]
+        try:
+            if self.mechanism == "PLAIN":
+                return sasl_client.Plain(user, password)
+            return sasl_client.Scram(self.mechanism, user, password)
+        except UnicodeEncodeError:
+            raise InvalidSetting(
+                "sasl.jaas.config", None, "username or password is not UTF-8"
+            ) from None

@@ -7,12 +7,12 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Protocol
 
+from moldau.security.scram_client import Scram, ServerNotTrusted
+
+__all__ = ["ClientExchange", "Oauthbearer", "Plain", "Scram", "ServerNotTrusted"]
+
 _FETCH_WITHIN_S = 10.0
 _LARGEST_TOKEN = 1 << 16
-
-
-class ServerNotTrusted(Exception):
-    """A server that did not prove that it knows the password, or sent nonsense."""
 
 
 class ClientExchange(Protocol):
@@ -38,35 +38,6 @@ class Plain:
         return self._message
 
     def respond(self, challenge: bytes) -> None:
-        return None
-
-
-class Scram:
-    """A proof that both sides know the password."""
-
-    def __init__(self, mechanism: str, user: str, password: str) -> None:
-        from scramp import ScramClient
-
-        self._client = ScramClient([mechanism], user, password)
-        self._is_proved = False
-
-    def first(self) -> bytes:
-        message: str = self._client.get_client_first()
-        return message.encode()
-
-    def respond(self, challenge: bytes) -> bytes | None:
-        from scramp import ScramException
-
-        try:
-            text = challenge.decode()
-            if not self._is_proved:
-                self._is_proved = True
-                self._client.set_server_first(text)
-                message: str = self._client.get_client_final()
-                return message.encode()
-            self._client.set_server_final(text)
-        except (ScramException, ValueError) as problem:
-            raise ServerNotTrusted(f"the broker's part of SCRAM is wrong: {problem}") from None
         return None
 
 

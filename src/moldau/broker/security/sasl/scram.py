@@ -107,7 +107,7 @@ class ScramExchange:
     def __init__(self, scram: Scram) -> None:
         self._scram = scram
         self._server = scram.mechanism.make_server(self._find)
-        self._user = ""
+        self._user = self._given = ""
         self._exists = False
         self._is_begun = False
 
@@ -116,6 +116,7 @@ class ScramExchange:
             text = message.decode()
             if not self._is_begun:
                 self._is_begun = True
+                self._given = _name_in(text)
                 self._server.set_client_first(text)
                 return Step(self._server.get_server_first().encode())
             self._server.set_client_final(text)
@@ -126,8 +127,9 @@ class ScramExchange:
             raise self._refusal("unknown user")
         return Step(final, self._user)
 
-    def _find(self, user: str) -> tuple[bytes, bytes, bytes, int]:
-        self._user = user
+    def _find(self, prepared: str) -> tuple[bytes, bytes, bytes, int]:
+        # As it was sent, which is how users are named: Kafka does without SASLprep.
+        self._user = user = self._given
         found, self._exists = self._scram.find(user)
         return found.salt, found.stored_key, found.server_key, found.iterations
 
@@ -140,3 +142,9 @@ class ScramExchange:
             return AuthenticationFailed(message, f"not a message of SCRAM: {problem}")
         reason = f"user {shortened(self._user)!r} is unknown or gave a wrong password"
         return AuthenticationFailed(message, reason)
+
+
+def _name_in(first: str) -> str:
+    """Return the name in a client's first message, `n,,n=NAME,r=NONCE`, if it is one."""
+    name = first.partition(",")[2].partition(",n=")[2].partition(",")[0]
+    return name.replace("=2C", ",").replace("=3D", "=")
