@@ -56,6 +56,7 @@ class Console:
     async def stop(self) -> None:
         """End what runs; calls under way are not waited for."""
         self.watch.stop()
+        self.audit.close()
         await self.searches.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
         self.pool.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from http.cookies import SimpleCookie
+from typing import Annotated
 
 import msgspec
 
@@ -48,8 +49,9 @@ class Session(msgspec.Struct):
 
 
 class SignIn(msgspec.Struct):
-    user: str
-    password: str
+    # Some brokers take tokens for passwords.
+    user: Annotated[str, msgspec.Meta(max_length=256)]
+    password: Annotated[str, msgspec.Meta(max_length=8192)]
 
 
 @endpoint("GET", "api/session", is_open=True)
@@ -111,7 +113,7 @@ def sign_in(call: Call, asked: SignIn) -> Session:
         with console.pool.borrowed(security) as cluster:
             cluster.some_broker()
     except NotAuthenticated:
-        console.audit.note(visitor, "sign in refused", {})
+        console.audit.refuse(visitor)
         raise ApiError(401, "wrong_password", "wrong name or password") from None
     except PeerError as problem:
         known = of_problem(problem)
