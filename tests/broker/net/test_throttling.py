@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from moldau.cluster.state.access import QuotasChanged
 from moldau.testing import Broker
@@ -16,6 +18,7 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.api.sharing.member import Member, acquired, initialize
 from tests.broker.net.doors.tls_client import TlsClient
+from tests.broker.net.test_timed import busy
 from tests.broker.principals import codes
 from tests.broker.wire_client import PATIENCE_S, Client, fresh_name, inside, make_batch
 from tests.certificates import client_context, tls_settings
@@ -168,6 +171,27 @@ def test_who_takes_too_much_time_waits_in_answers_of_any_kind(
             assert answer.cluster_id
 
 
+def test_the_time_of_answers_that_come_later_counts(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.ask(Api.DESCRIBE_CONFIGS, resources=[])
+    limit(client, request_percentage=4.0)
+
+    async def take_long() -> dict[str, Any]:
+        await asyncio.sleep(0)
+        busy(0.8)
+        return {"results": []}
+
+    def slow(server: Any) -> None:
+        apis = server.entrance._apis
+        changed = replace(apis[Api.DESCRIBE_CONFIGS], handler=lambda *_: take_long(), rights=())
+        monkeypatch.setitem(apis, Api.DESCRIBE_CONFIGS, changed)
+
+    inside(broker, slow)
+    with Client(broker) as other:
+        assert wait_ms(other.ask(Api.DESCRIBE_CONFIGS, resources=[])) > 0
+
+
 def test_changes_to_the_cluster_have_a_rate(client: Client) -> None:
     limit(client, controller_mutation_rate=1)
     wanted = [
@@ -310,7 +334,7 @@ def test_without_limits_nobody_is_asked(broker: Broker, client: Client) -> None:
             broker,
             lambda server: (
                 server.connections.exit.throttle is not None,
-                server.connections.spent is not None,
+                server.connections.exit.spent is not None,
             ),
         )
 

@@ -19,6 +19,8 @@ from moldau.broker.metrics import Metrics
 from moldau.broker.net.connection import Connection
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import Response
+from moldau.broker.net.throttling import EXEMPT
+from moldau.broker.net.timed import timed
 from moldau.broker.node import Node
 from moldau.broker.security.authorizer import Authorizer
 from moldau.broker.security.principal import ANONYMOUS
@@ -191,6 +193,8 @@ class Entrance:
         if inspect.isawaitable(answer):
             response = DecodedResponse(connection, request, b"")
             connection.reserve(response, len(raw))
+            if (spent := connection.exit.spent) is not None and api not in EXEMPT:
+                answer = timed(answer, partial(spent, request.context, request.client_id))
             self._node.spawn(_answer_when_known(response, answer))
             return
         response = DecodedResponse(connection, request, answer)

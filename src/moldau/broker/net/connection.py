@@ -300,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         self._output.flush()
         if (metrics := self.exit.metrics) is not None and (metrics.writes or metrics.left):
             metrics.end_turn(now_s)
-        if (spent := self._all.spent) is not None:
+        if (spent := self.exit.spent) is not None:
             spent(self.context, self.client_id, now_s, monotonic())
         if self._output.backed_up:
             reading.block(BACKED_UP)

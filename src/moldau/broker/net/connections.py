@@ -75,8 +75,7 @@ class Connections(Generic[C]):
 
     `enter` handles a request of a connection, and `commit` writes what requests have staged;
     `endpoints` are those of all brokers, by the name of a listener.
-    `on_close` is called with each connection that has ended, and `spent`, where time is limited,
-    with who asked, the client's name for itself, and when a turn of its requests began and ended.
+    `on_close` is called with each connection that has ended.
     """
 
     def __init__(
@@ -97,7 +96,6 @@ class Connections(Generic[C]):
         self.beat = beat
         self.exit = Exit()
         self.on_close: list[Callable[[C], None]] = []
-        self.spent: Callable[[Context, str, float, float], None] | None = None
         # In the order in which they came.
         self._open: dict[C, None] = {}
         self._per_host: dict[str, int] = {}

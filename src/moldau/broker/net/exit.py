@@ -7,24 +7,28 @@ from collections.abc import Callable
 from typing import Any
 
 from moldau.broker.metrics import Metrics
+from moldau.broker.net.context import Context
 from moldau.broker.net.responses import Response
 
 
 class Exit:
     """The one way out, for all connections of a broker. Event loop only.
 
-    `throttle` says how many milliseconds a client is to wait before it asks again. `count` is told
-    of every answer with the parts that it is sent in; its request says who asked what and when.
-    `metrics`, where there are any, count it when its turn ends.
+    `spent`, where time is limited, is told who asked, the client's name for itself, and when a turn
+    of its requests, or a step of one that is answered later, began and ended. `throttle` says how
+    many milliseconds a client is to wait before it asks again. `count` is told of every answer with
+    the parts that it is sent in; its request says who asked what and when. `metrics`, where there
+    are any, count it when its turn ends.
     """
 
-    __slots__ = ("_note", "count", "metrics", "throttle", "throttled_ms")
+    __slots__ = ("_note", "count", "metrics", "spent", "throttle", "throttled_ms")
 
     def __init__(self) -> None:
         self.metrics: Metrics | None = None
         # Notes that an answer has left, for the metrics.
         self._note: Callable[[Response], None] | None = None
         self.throttled_ms = 0
+        self.spent: Callable[[Context, str, float, float], None] | None = None
         self.throttle: Callable[[Response], int] | None = None
         self.count: Callable[[Response, list[Any]], None] | None = None
 

@@ -17,21 +17,18 @@ from moldau.wire.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE
 
 _PRODUCE, _FETCH, _SHARE_FETCH = int(Api.PRODUCE), int(Api.FETCH), int(Api.SHARE_FETCH)
 # Requests between brokers, whose rates have limits of their own.
-_EXEMPT = frozenset(
-    (Api.ENVELOPE, Api.WRITE_TXN_MARKERS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)
-)
+EXEMPT = frozenset((Api.ENVELOPE, Api.WRITE_TXN_MARKERS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE))
 
 
 class Throttling:
     """The quotas of requests, for all connections and their exit. Event loop only.
 
-    While nobody has a limit, nobody is asked: `exit.throttle` and `connections.spent` are None.
+    While nobody has a limit, nobody is asked: `exit.throttle` and `exit.spent` are None.
     """
 
     def __init__(self, quotas: Quotas, connections: Connections[Any]) -> None:
         self.quotas = quotas
         self._exit = connections.exit
-        self._connections = connections
         self._apply_limits()
 
     def apply(self, changes: Sequence[AnyChange]) -> None:
@@ -43,10 +40,10 @@ class Throttling:
     def _apply_limits(self) -> None:
         names = self.quotas.names
         self._exit.throttle = self._throttle if names else None
-        self._connections.spent = self._spent if REQUEST_PERCENTAGE in names else None
+        self._exit.spent = self._spent if REQUEST_PERCENTAGE in names else None
 
     def _spent(self, context: Context, client: str, began: float, ended: float) -> None:
-        """Charge the time of the loop that the requests of one turn took."""
+        """Charge the time of the loop that the requests of one turn took, or a step of one."""
         time = self._meter(context, client).time
         if time is not None:
             time.spend((ended - began) * 100, ended)
@@ -81,7 +78,7 @@ class Throttling:
             # It is answered with its records, which nobody else is given meanwhile.
             user, volume = meter.principal.name, response.volume
             wait_s = self.quotas.spend(CONSUMER_BYTE_RATE, user, client, volume)
-        elif api in _EXEMPT:
+        elif api in EXEMPT:
             return 0
         else:
             wait_s = response.throttle_ms / 1000
