@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from moldau.broker.settings.access import STANDARD_AUTHORIZER
 from moldau.cluster.state.access import QuotasChanged
 from moldau.testing import Broker
 from moldau.testing.waiting import until
@@ -190,6 +191,40 @@ def test_the_time_of_answers_that_come_later_counts(
     inside(broker, slow)
     with Client(broker) as other:
         assert wait_ms(other.ask(Api.DESCRIBE_CONFIGS, resources=[])) > 0
+
+
+def test_fetches_of_followers_are_not_limited(broker: Broker, client: Client) -> None:
+    topic = create(client)
+    client.ask(Api.PRODUCE, 9, **produce(topic))
+    limit(client, request_percentage=0.000001, consumer_byte_rate=1.0)
+    with Client(broker) as stranger:
+        # There is no such broker.
+        strange = fetch(topic, replica_id=77)
+        stranger.ask(Api.FETCH, 12, **strange)
+        assert wait_ms(stranger.ask(Api.FETCH, 12, **strange)) > 0
+    with Client(broker) as follower:
+        for _ in range(5):
+            answer = follower.ask(Api.FETCH, 12, **fetch(topic, replica_id=0))
+            assert wait_ms(answer) == 0
+            assert not is_muted(broker, follower)
+    with Client(broker) as consumer:
+        answer = consumer.ask(Api.FETCH, 12, **fetch(topic))
+        assert wait_ms(answer) > 0
+
+
+def test_who_may_not_act_for_the_cluster_is_no_follower() -> None:
+    given = {
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "allow.everyone.if.no.acl.found": "false",
+    }
+    with Broker(given) as broker, Client(broker) as client:
+        quotas = QuotasChanged((("user", None),), {"request_percentage": 0.000001})
+        inside(broker, lambda server: server.state.access.apply(quotas))
+        inside(broker, lambda server: server.throttling.apply([quotas]))
+        client.ask(Api.FETCH, 12, **fetch("t", replica_id=0))
+        answer = client.ask(Api.FETCH, 12, **fetch("t", replica_id=0))
+        assert Error.TOPIC_AUTHORIZATION_FAILED in codes(answer)
+        assert wait_ms(answer) > 0
 
 
 def test_changes_to_the_cluster_have_a_rate(client: Client) -> None:

@@ -21,7 +21,8 @@ def plain_host(host: str) -> str:
 
 
 class Context(msgspec.Struct):
-    """One per connection. Only the principal ever changes, when the client proves who it is.
+    """One per connection. Only the principal ever changes, when the client proves who it is, and
+    whether it is a broker, when it asks for what only brokers may.
 
     The local address is the one that the client reached.
     """
@@ -34,6 +35,8 @@ class Context(msgspec.Struct):
     principal: Principal = ANONYMOUS
     # Whether other brokers connect here; their word about the original client is trusted.
     is_inter_broker: bool = False
+    # Whether it is a broker for all that we know: no quota holds for what brokers do.
+    is_broker: bool = False
     # What it was granted, and the rates it counts for, so that neither is looked for each time.
     grants: Grants | None = None
     meter: Any = None
@@ -42,6 +45,12 @@ class Context(msgspec.Struct):
         """Be somebody else from now on, with nothing of what the one before was granted."""
         self.principal = principal
         self.grants = self.meter = None
+        self.is_broker = False
+
+    def believe(self) -> None:
+        """Take the client for a broker, which has just asked for something with the right to act
+        for the cluster; it has to have come in where brokers do."""
+        self.is_broker = self.is_inter_broker
 
     @property
     def client(self) -> str:

@@ -44,7 +44,7 @@ class Throttling:
 
     def _spent(self, context: Context, client: str, began: float, ended: float) -> None:
         """Charge the time of the loop that the requests of one turn took, or a step of one."""
-        time = self._meter(context, client).time
+        time = None if context.is_broker else self._meter(context, client).time
         if time is not None:
             time.spend((ended - began) * 100, ended)
 
@@ -58,6 +58,8 @@ class Throttling:
         """Return how many milliseconds who asked has to wait, and stop reading from them."""
         request = response.request
         context, client = request.context, request.client_id
+        if context.is_broker:
+            return 0
         meter: Meter | None = context.meter
         # Like `_meter`, which would be one more call for every write.
         if meter is None or meter.term is not self.quotas.term or meter.client is not client:

@@ -61,6 +61,7 @@ async def _handle(parts: EnvelopeParts, request: Request) -> Answer:
             raise ClusterError(Error.NOT_CONTROLLER, "another broker is the controller")
         if not request.may_on_cluster(Operation.CLUSTER_ACTION):
             raise refusal(Resource.CLUSTER)
+        request.context.believe()
         inside = await _opened(request)
         return {"error_code": Error.NONE, "response_data": await _answer(parts, inside)}
     except ClusterError as error:

@@ -293,6 +293,8 @@ def _serve_follower(
         ]
         _refuse_fetch(connection, request, codec, Error.NONE, topics)
         return
+    if parts.follower_sessions.knows(wanted.replica_id):
+        request.context.believe()
     try:
         session = parts.follower_sessions.open(wanted, codec.by_id)
     except SessionError as error:

@@ -49,6 +49,10 @@ class FollowerSessions:
         session.epoch = request.session_epoch
         return session
 
+    def knows(self, replica: int) -> bool:
+        """Return whether there is such a broker."""
+        return replica in self._held.state.brokers
+
     def hung_up(self, connection: Connection) -> None:
         """End the sessions of a connection that has ended: its follower begins anew."""
         for session in list(self._sessions.values()):
@@ -64,7 +68,7 @@ class FollowerSessions:
 
     def _begin(self, request: FetchRequest, by_id: bool) -> FollowerSession:
         replica = request.replica_id
-        if replica not in self._held.state.brokers:
+        if not self.knows(replica):
             return FollowerSession(self._held, self._reconsider, 0, by_id, replica)
         of_replica = [session for session in self._sessions.values() if session.replica == replica]
         if len(of_replica) >= _MOST_PER_FOLLOWER:
