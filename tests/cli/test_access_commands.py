@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from moldau.broker.settings.access import STANDARD_AUTHORIZER
+from moldau.cli.access_checks import check_access
 from moldau.cli.app import run
 from moldau.testing import Broker
 from tests.broker.wire_client import inside
@@ -111,6 +113,64 @@ def test_rules_are_added_listed_explained_and_removed(moldau: Commands) -> None:
     assert "no rules" in moldau("acls", "list")
 
 
+@pytest.fixture
+def open_broker() -> Iterator[Broker]:
+    """One where everybody may do what no rule is about."""
+    given = {
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": "User:root",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with Broker(given) as broker:
+        yield broker
+
+
+def test_who_may_not_read_the_settings_is_told_nothing_wrong(
+    open_broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    moldau = Commands(open_broker, capfd)
+    question = ("acls", "explain", "User:root", "Read", "--topic", "orders")
+    moldau("acls", "add", "--deny", "User:bob", "-o", "Read", "--topic", "orders")
+    assert "User:root may Read on Topic orders: super.users" in moldau(*question)
+    moldau("acls", "add", "--allow", "User:*", "-o", "Describe", "-o", "Alter", "--cluster")
+    refused = moldau(*question, status=1)
+    assert "may not" not in refused
+    assert "--operation DescribeConfigs --cluster" in refused
+
+
+def test_the_doctor_names_the_rule_that_denies_and_how_to_remove_it(
+    open_broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    moldau = Commands(open_broker, capfd)
+    open_broker.create_topic("orders")
+    me = "User:ANONYMOUS"
+    moldau("acls", "add", "--allow", me, "-o", "all", "--topic", "orders")
+    moldau("acls", "add", "--deny", me, "-o", "Write", "--topic", "ord", "--prefix")
+    moldau("acls", "add", "--deny", "User:*", "-o", "all", "--topic", "*", "--host", "127.0.0.1")
+    (found,) = check_access(open_broker.bootstrap, "orders", None)
+    assert "no right to Read, Write" in found.detail
+    assert f"Deny {me} Write on Topic ord* from any host" in found.detail
+    assert "Deny User:* All on Topic * from 127.0.0.1" in found.detail
+    assert "acls add" not in found.advice
+    for command in found.advice.split("; "):
+        assert "removed 1 rule" in moldau(*shlex.split(command)[1:], "--yes")
+    (found,) = check_access(open_broker.bootstrap, "orders", None)
+    assert found.detail == "Topic orders: Read, Write granted"
+
+
+def test_the_doctor_advises_to_grant_where_nothing_is_denied(
+    open_broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    moldau = Commands(open_broker, capfd)
+    open_broker.create_topic("orders")
+    moldau("acls", "add", "--allow", "User:bob", "-o", "all", "--topic", "orders")
+    (found,) = check_access(open_broker.bootstrap, "orders", None)
+    for command in found.advice.split("; "):
+        assert "added 1 rule" in moldau(*shlex.split(command)[1:])
+    (found,) = check_access(open_broker.bootstrap, "orders", None)
+    assert found.detail == "Topic orders: Read, Write granted"
+
+
 def test_what_cannot_be_meant_is_said_so(moldau: Commands) -> None:
     moldau("acls", "add", "--allow", "alice", "-o", "Read", "--topic", "t", status=2)
     moldau("acls", "add", "-o", "Read", "--topic", "t", status=2)
@@ -159,7 +219,7 @@ def test_doctor_says_what_is_lacking_and_what_grants_it(
     with Broker({"authorizer.class.name": STANDARD_AUTHORIZER}) as broker:
         told = Commands(broker, capfd)(*words, status=1)
         assert "Topic orders: no right to Read, Write" in told
-        assert "moldau acls add --allow User:YOU --operation Write --topic orders" in told
+        assert "moldau acls add --allow User:ANONYMOUS --operation Write --topic orders" in told
         assert "Group g: no right to Read" in told
     with Broker() as broker:
         told = Commands(broker, capfd)("topics", "create", "orders")

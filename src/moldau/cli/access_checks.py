@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from moldau.cli.checks import Finding, Status
-from moldau.cli.commands.access.acls import grant_command
+from moldau.cli.commands.access.acls import find_rules, grant_command, removal_command
 from moldau.cli.requests import ask
 from moldau.cli.views.output import Failure
-from moldau.security.client_config import client_user
-from moldau.wire.acls import Operation, Resource, in_words
+from moldau.security.client_config import client_security, client_user
+from moldau.wire.acls import ANYBODY, WILDCARD, Operation, Permission, Resource, in_words
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
@@ -17,6 +18,7 @@ from moldau.wire.errors import Error
 _UNKNOWN = -(1 << 31)
 # The last version that tells the rights on a group that does not exist yet.
 _ANY_GROUP = 5
+_ALL = in_words(Operation.ALL)
 
 
 def check_access(bootstrap: str, topic: str | None, group: str | None) -> Iterator[Finding]:
@@ -46,7 +48,7 @@ def _check_topic(bootstrap: str, topic: str, needed: tuple[Operation, ...]) -> F
     found = ask(bootstrap, Api.METADATA, wanted).topics[0]
     may_see = found.error_code != Error.TOPIC_AUTHORIZATION_FAILED
     held = found.topic_authorized_operations if may_see else 0
-    return _finding(Resource.TOPIC, topic, needed, held, found.error_code)
+    return _finding(bootstrap, Resource.TOPIC, topic, needed, held, found.error_code)
 
 
 def _check_group(bootstrap: str, group: str) -> Finding:
@@ -60,11 +62,16 @@ def _check_group(bootstrap: str, group: str) -> Finding:
             found = ask(at, Api.DESCRIBE_GROUPS, wanted, _ANY_GROUP).groups[0]
     may_see = found.error_code != Error.GROUP_AUTHORIZATION_FAILED
     held = found.authorized_operations if may_see else 0
-    return _finding(Resource.GROUP, group, (Operation.READ,), held, found.error_code)
+    return _finding(bootstrap, Resource.GROUP, group, (Operation.READ,), held, found.error_code)
 
 
 def _finding(
-    kind: Resource, name: str, needed: tuple[Operation, ...], held: int, code: int
+    bootstrap: str,
+    kind: Resource,
+    name: str,
+    needed: tuple[Operation, ...],
+    held: int,
+    code: int,
 ) -> Finding:
     what = f"{in_words(kind)} {name}"
     if held == _UNKNOWN:
@@ -73,7 +80,45 @@ def _finding(
     if not lacking:
         granted = ", ".join(in_words(each) for each in needed)
         return Finding("access", Status.OK, f"{what}: {granted} granted")
-    who = f"User:{client_user() or 'YOU'}"
-    words = ", ".join(in_words(each) for each in lacking)
-    commands = "; ".join(grant_command(who, each, kind, name) for each in lacking)
-    return Finding("access", Status.FAIL, f"{what}: no right to {words}", commands)
+    who = _who()
+    rules = _denials(bootstrap, kind, name, who)
+    detail = f"{what}: no right to {', '.join(in_words(each) for each in lacking)}"
+    commands: list[str] = []
+    denials: list[dict[str, Any]] = []
+    for each in lacking:
+        matching = [rule for rule in rules if rule["operation"] in (in_words(each), _ALL)]
+        denials += matching
+        # No other rule helps against one that denies.
+        commands += [removal_command(rule) for rule in matching] or [
+            grant_command(who, each, kind, name)
+        ]
+    if denials:
+        detail += f" ({'; '.join(dict.fromkeys(map(_in_words, denials)))})"
+    return Finding("access", Status.FAIL, detail, "; ".join(dict.fromkeys(commands)))
+
+
+def _who() -> str:
+    """Return who we are to the brokers, as far as we know."""
+    user = client_user()
+    if user:
+        return f"User:{user}"
+    return "User:ANONYMOUS" if client_security() is None else "User:YOU"
+
+
+def _denials(bootstrap: str, kind: Resource, name: str, who: str) -> list[dict[str, Any]]:
+    """Return the rules that deny us something; none where we may not read the rules."""
+    try:
+        found = find_rules(bootstrap, None, [(kind, name)])
+    except Failure:
+        return []
+    deny = in_words(Permission.DENY)
+    return [
+        rule for rule in found if rule["permission"] == deny and rule["principal"] in (who, ANYBODY)
+    ]
+
+
+def _in_words(rule: dict[str, Any]) -> str:
+    name = rule["name"] + ("*" if rule["prefix"] else "")
+    host = "any host" if rule["host"] == WILDCARD else rule["host"]
+    what = f"{rule['operation']} on {rule['resource']} {name}"
+    return f"Deny {rule['principal']} {what} from {host}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -102,7 +104,7 @@ def list_acls(
     as_json: Json = False,
 ) -> None:
     """List the rules; those of a resource are all that apply to it, prefixes and * included."""
-    found = _find(bootstrap, principal, _resources(topic, group, transactional_id, cluster))
+    found = find_rules(bootstrap, principal, _resources(topic, group, transactional_id, cluster))
     if as_json:
         show_json(found)
     elif found:
@@ -209,12 +211,21 @@ def explain(
 
 def grant_command(principal: str, operation: Operation, kind: Resource, name: str) -> str:
     """Return the command that grants a right."""
-    where = {
-        Resource.TOPIC: f"--topic {name}",
-        Resource.GROUP: f"--group {name}",
-        Resource.TRANSACTIONAL_ID: f"--transactional-id {name}",
-    }.get(kind, "--cluster")
-    return f"moldau acls add --allow {principal} --operation {in_words(operation)} {where}"
+    rest = f"--operation {in_words(operation)} {_where(in_words(kind), name)}"
+    return f"moldau acls add --allow {shlex.quote(principal)} {rest}"
+
+
+def removal_command(rule: Mapping[str, Any]) -> str:
+    """Return the command that removes a rule of `find_rules`."""
+    who, what = shlex.quote(rule["principal"]), rule["operation"]
+    prefix = " --prefix" if rule["prefix"] else ""
+    where = _where(rule["resource"], rule["name"])
+    return f"moldau acls remove --principal {who} --operation {what} {where}{prefix}"
+
+
+def _where(kind: str, name: str) -> str:
+    options = {"Topic": "topic", "Group": "group", "TransactionalId": "transactional-id"}
+    return f"--{options[kind]} {shlex.quote(name)}" if kind in options else "--cluster"
 
 
 def _settings(bootstrap: str) -> tuple[frozenset[str], bool]:
@@ -224,14 +235,18 @@ def _settings(bootstrap: str) -> tuple[frozenset[str], bool]:
     keys = ["super.users", "allow.everyone.if.no.acl.found"]
     wanted = {"resource_type": _BROKER, "resource_name": node, "configuration_keys": keys}
     answer = ask(bootstrap, Api.DESCRIBE_CONFIGS, {"resources": [wanted]})
+    for found in answer.results:
+        # Who is a super user cannot be told without.
+        check(found, "DescribeConfigs")
     values = {each.name: each.value for found in answer.results for each in found.configs}
     users = (values.get(keys[0]) or "").split(";")
     return frozenset(each.strip() for each in users if each.strip()), values.get(keys[1]) == "true"
 
 
-def _find(
+def find_rules(
     bootstrap: str, principal: str | None, resources: list[tuple[Resource, str]]
 ) -> list[dict[str, Any]]:
+    """Return the rules about a principal that apply to these resources; Failure if we may not."""
     found = []
     for kind, name in resources or _EVERY:
         pattern = PatternType.ANY if name is None else PatternType.MATCH
