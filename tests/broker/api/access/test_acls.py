@@ -205,11 +205,17 @@ def test_every_admission_is_counted_where_that_is_wanted() -> None:
         for _ in range(3):
             write(admin, topic)
 
-        def counts(server: Any) -> list[tuple[int, set[str]]]:
-            entries = server.guard.audit._entries.items()
-            return [(each.count, each.names) for kind, each in entries if kind[2] == Api.PRODUCE]
+        def counts(api: Api) -> list[tuple[int, set[str]]]:
+            audit: Any = inside(broker, lambda server: server.guard.audit)
+            entries = audit._entries.items()
+            return [(each.count, each.names) for kind, each in entries if kind[2] == api]
 
-        assert inside(broker, counts) == [(3, {topic})]
+        assert counts(Api.PRODUCE) == [(3, {topic})]
+        before = sum(count for count, _ in counts(Api.METADATA))
+        for _ in range(3):
+            assert admin.ask(Api.METADATA, topics=[{"name": topic}]).topics[0].error_code == 0
+        (found,) = counts(Api.METADATA)
+        assert (found[0] - before, topic in found[1]) == (3, True)
 
 
 def test_a_right_that_goes_while_a_fetch_waits_is_gone_when_records_come(

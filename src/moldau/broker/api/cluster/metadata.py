@@ -51,7 +51,9 @@ def metadata(parts: ClusterParts, request: Request) -> Answer | Awaitable[Answer
         # What one may see is none of another's business.
         asker = (context.principal, context.client_host)
     key = (request.version, context.local_host, context.local_port, request.raw, asker)
-    answer = parts.metadata_cache.get(parts.node.state.version, key)
+    # The audit may have to see every admission.
+    may_remember = request.authorizer is None or request.authorizer.may_remember
+    answer = parts.metadata_cache.get(parts.node.state.version, key) if may_remember else None
     if answer is not None:
         return answer
     if request.version < _FIRST_BY_ID and _names_ids(request):
@@ -63,7 +65,8 @@ def metadata(parts: ClusterParts, request: Request) -> Answer | Awaitable[Answer
         return _create_and_answer(parts, request, missing[:_MOST_CREATED], refused)
     described = _describe(parts, request, refused)
     answer = encode_response(request.api, request.version, described)
-    if asker is None or not any(_is_denied(each) for each in described["topics"]):
+    is_denied = asker is not None and any(_is_denied(each) for each in described["topics"])
+    if may_remember and not is_denied:
         # A refusal is to be seen by the audit each time.
         parts.metadata_cache.put(parts.node.state.version, key, answer)
     return answer
