@@ -287,11 +287,11 @@ DELIBERATE: tuple[Deliberate, ...] = (
     # What is offered
     Deliberate(
         "Not offered: delegation tokens, loggers, client metrics (KIP-714), the groups of "
-        "KIP-932 and KIP-1071 and their settings, KRaft and its features.",
+        "KIP-1071 and their settings, KRaft and its features.",
         (
             *_ranges(38, 39, 40, 41, moldau=_ABSENT),
-            *_ranges(57, 61, 64, 76, 77, 78, 79, 80, 81, moldau=_ABSENT),
-            *_ranges(83, 84, 85, 86, 87, 88, 89, 90, 91, 92, moldau=_ABSENT),
+            *_ranges(57, 64, 80, 81, moldau=_ABSENT),
+            *_ranges(88, 89, moldau=_ABSENT),
             Place("Versions", "features"),
             Place("DescribeQuorum", "the_quorum", moldau="'unsupported_version'"),
             Place("Java tools", "kafka_metadata_quorum", moldau="1"),

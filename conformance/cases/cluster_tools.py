@@ -75,7 +75,10 @@ def kafka_groups_and_metrics_settings(s: Session) -> None:
         at = ("--bootstrap-server", s.broker.bootstrap)
         status, text = run(main, *at, "--describe", "--entity-type", kind)
         # Groups of other cases are among them; the tools give theirs names with a random number.
-        s.note(f"all {kind}", (status, sorted(re.sub(r"\d{4,}", "#", text).splitlines())))
+        s.note(
+            f"all {kind}",
+            (status, sorted(re.sub(r"perf-consumer-\d+", "perf-consumer-#", text).splitlines())),
+        )
         tool(f"one of the {kind}", main, "--describe", *one)
         tool(f"{kind} altered", main, "--alter", *one, "--add-config", "nonsense=1")
     tool("client metrics", f"{TOOLS}.ClientMetricsCommand", "--list")

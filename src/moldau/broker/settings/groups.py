@@ -80,6 +80,7 @@ class GroupSettings(TransactionSettings):
         "The least time between two assignments of a consumer group.",
         minimum=0,
         maximum=INT_MAX,
+        dynamic=True,
     )
     group_consumer_min_assignment_interval_ms: int = setting(
         "group.consumer.min.assignment.interval.ms",

@@ -42,6 +42,15 @@ CONFIG_TYPES = {
     "password": 9,
 }
 
+# What Kafka counts in 16 bits.
+_SHORTS = frozenset(
+    (
+        "offsets.topic.replication.factor",
+        "share.coordinator.state.topic.min.isr",
+        "share.coordinator.state.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+    )
+)
 # Kafka's own default is null: the flush is the operating system's business.
 _WITHOUT_DEFAULT = ("log.flush.interval.ms",)
 
@@ -69,6 +78,8 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 
     @property
     def config_type(self) -> int:
+        if self.name in _SHORTS:
+            return CONFIG_TYPES["short"]
         # Settings in minutes or hours are ints in Kafka, whatever the type of their milliseconds.
         in_other_units = dict(self.setting.synonyms).get(self.name, 1) != 1
         return CONFIG_TYPES["int" if in_other_units else self.setting.kind]
@@ -108,14 +119,16 @@ def broker_entries(settings: BrokerSettings, dynamic: BrokerConfigs) -> list[Con
     for name, setting in broker_settings().items():
         read_only = name not in dynamic_settings()
         if name in own:
-            # An empty value means not set: Kafka's null.
-            value = setting.format(getattr(effective, setting.attribute)) or None
+            # An empty value means not set: Kafka's null, but for lists.
+            is_list = setting.kind == "list"
+            text = setting.format(getattr(effective, setting.attribute))
+            value = text if text or is_list else None
             synonyms = list(_synonyms_of_names([name], settings, dynamic))
             if setting.secret:
                 value = None
                 synonyms = [replace(each, value=None) for each in synonyms]
             default = setting.format(setting.default)
-            if default:
+            if default or is_list:
                 synonyms.append(Synonym(name, default, Source.DEFAULT))
         else:
             synonyms = list(broker_synonyms(setting, settings, dynamic))
