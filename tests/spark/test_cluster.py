@@ -268,7 +268,7 @@ def test_rows_of_the_sink_are_there_once_though_executors_die_while_they_stage(
             problem = query.exception()
             assert problem is None, str(problem)
             # What died was aborted, and holds nobody back.
-            assert Committer(peers).ongoing(str(query.id)) == []
+            assert Committer(peers).ongoing(f"{query.id}/{target}") == []
             assert end_of(peers, target, 1, read_committed=True) == end_of(peers, target, 1)
     finally:
         query.stop()

@@ -8,7 +8,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from moldau.peer.cluster import Cluster
 from moldau.spark.sink.committing import Committer
-from moldau.spark.sink.staged import BatchName
+from moldau.spark.sink.staged import BatchName, at_target
 from moldau.testing import Broker
 from tests.cli.conftest import Run
 from tests.spark.sink.staging import decide, staged, staging, values
@@ -22,7 +22,7 @@ def test_what_drivers_left_behind_is_ended(moldau: Run, moldau_session_broker: B
     topic = fresh_topic(broker, partitions=2)
     settings = staging(broker)
     query = f"died of {topic}"
-    died = BatchName(query, "run", 7)
+    died = BatchName(at_target(query, topic), "run", 7)
     with Cluster(settings.bootstrap, settings.peer) as cluster:
         committer = Committer(cluster)
         decide(committer, died, staged(settings, died, topic, "a"))
@@ -30,13 +30,13 @@ def test_what_drivers_left_behind_is_ended(moldau: Run, moldau_session_broker: B
         words = ("transactions", "recover")
         (done,) = moldau(*words, "--query", query, "--json").json
         assert done == {
-            "query": query, "finished_batch": 7, "aborted": [], "given_up": [], "lost": None,
+            "query": died.query, "finished_batch": 7, "aborted": [], "given_up": [], "lost": None,
         }  # fmt: skip
         assert "nothing to recover" in moldau(*words, "--query", query).err
         ended = moldau(*words, "--older-than", "0")
         assert (ended.status, f"aborted {later.transaction.id}" in ended.out) == (0, True)
         assert values(broker, topic) == ["a"]
-        lost = BatchName(query, "another", 8)
+        lost = BatchName(died.query, "another", 8)
         task = staged(settings, lost, topic, "c")
         decide(committer, lost, task)
         committer.coordinators.abort([task.transaction.id])

@@ -18,7 +18,7 @@ from moldau.peer.cluster import Cluster
 from moldau.peer.coordinators import Coordinators, PreparedTransaction
 from moldau.peer.errors import PeerError
 from moldau.spark.errors import WriteFailed
-from moldau.spark.sink.committing import Committer, Fenced, Stopped
+from moldau.spark.sink.committing import AlreadyDecided, Committer, Stopped
 from moldau.spark.sink.options import SinkOptions
 from moldau.spark.sink.sink import abort_staged
 from moldau.spark.sink.stage import Stage, stage_rows
@@ -115,7 +115,7 @@ def test_a_late_attempt_at_a_batch_that_is_decided_leaves_nothing_open(
         return begin(self, *given, **named)
 
     monkeypatch.setattr(Coordinators, "begin", beginning)
-    with pytest.raises(Fenced):
+    with pytest.raises(AlreadyDecided):
         stage(settings, batch, topic, "a")
     assert committer.ongoing(query) == []
     assert values(moldau_session_broker, topic) == ["a"]

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 def recover(
     query: Annotated[
         str | None,
-        typer.Option(metavar="QUERY", help="Only this query: its id, or the txnAppId of a write."),
+        typer.Option(
+            metavar="QUERY",
+            help="Only this query: its id, or the txnAppId of a write; with /TOPIC, only at that "
+            "topic.",
+        ),
     ] = None,
     older_than: Annotated[
         float,

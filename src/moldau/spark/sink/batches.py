@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+# The life of this process, if it is a driver.
+_DRIVER = uuid4().hex[:12]
+
 
 def to_topic(topic: str | None = None, **options: str) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch` that writes a batch's rows to a topic, exactly once.
@@ -26,28 +29,28 @@ def to_topic(topic: str | None = None, **options: str) -> Callable[[DataFrame, i
             to_topic("totals", **{"kafka.bootstrap.servers": "127.0.0.1:9092"})
         ).option("checkpointLocation", "checkpoint").start()
 
-    Each query needs a function of its own.
+    Each query needs a function of its own. A batch may be written to several topics, but only once
+    to each, and only once with a column of topics.
     """
     given = options if topic is None else {**options, "topic": topic}
-    run = uuid4().hex
     committers = Committers()
 
     def write(frame: DataFrame, batch_id: int) -> None:
-        send_frame(frame, SinkOptions.parse(given, frame.schema, strict=False), run, committers)
+        send_frame(frame, SinkOptions.parse(given, frame.schema, strict=False), committers)
 
     return write
 
 
 def send_frame(
-    frame: DataFrame, options: SinkOptions, batch: BatchName | str, committers: Committers
+    frame: DataFrame, options: SinkOptions, committers: Committers, batch: BatchName | None = None
 ) -> int:
-    """Write a frame to a topic and return how many rows it had; a `batch` by its run is the one
-    that the query is at."""
+    """Write a frame to a topic and return how many rows it had; without a `batch`, the one that
+    the query is at."""
     import pickle
 
     from moldau.spark.lake.tasks import map_in_arrow
 
-    send = partial(_send_records, options, batch)
+    send = partial(_send_records, options, batch, _DRIVER)
     sent = map_in_arrow(frame, send, "records bigint, staged binary").collect()
     staged = [pickle.loads(row["staged"]) for row in sent if row["staged"] is not None]
     committers.commit(options.staging, staged)
@@ -55,7 +58,10 @@ def send_frame(
 
 
 def _send_records(
-    options: SinkOptions, batch: BatchName | str, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions,
+    batch: BatchName | None,
+    driver: str,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Write a task's rows to a topic."""
     import pickle
@@ -64,7 +70,7 @@ def _send_records(
 
     from moldau.spark.sink.sink import batch_of_stream, write_records
 
-    name = batch_of_stream(batch) if isinstance(batch, str) else batch
+    name = batch or batch_of_stream(options.topic, driver)
     written = write_records(options, name, batches)
     staged = None if written.staged is None else pickle.dumps(written.staged)
     yield pa.RecordBatch.from_pydict(

@@ -35,6 +35,17 @@ class Fenced(WriteFailed):
         )
 
 
+class AlreadyDecided(WriteFailed):
+    """The run has decided about the batch, without what is written now."""
+
+    def __init__(self, query: str, run: str, batch: int) -> None:
+        super().__init__(
+            f"batch {batch} of query {query!r} takes no more rows: run {run} has decided about it. "
+            "Unless this is a late attempt of a task, the batch is written to the same topic "
+            "twice: write the union of the frames, or give each write a txnAppId of its own"
+        )
+
+
 class Stopped(WriteFailed):
     """The driver of the run has given up."""
 
@@ -115,8 +126,10 @@ class Committer:
         found = self.read(query)
         if self.log.commits.has_failed(run):
             raise Stopped(query, run)
-        if found.run != run or found.has_decided(batch):
+        if found.run != run:
             raise Fenced(query, run, found.run)
+        if found.has_decided(batch):
+            raise AlreadyDecided(query, run, batch)
 
     def commit(
         self,

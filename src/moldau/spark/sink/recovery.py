@@ -35,7 +35,7 @@ def recover(
     committer.read("")
     done: dict[str, Recovered] = {}
     for name in list(committer.log.commits.queries):
-        if query in (None, name):
+        if _is_meant(name, query):
             _finish(committer, name, gives_up, done)
     _abort(committer, query, older_than_ms, done)
     _forget(committer, query, older_than_ms)
@@ -60,11 +60,13 @@ def _finish(committer: Committer, name: str, gives_up: bool, done: dict[str, Rec
 def _abort(
     committer: Committer, query: str | None, older_than_ms: int, done: dict[str, Recovered]
 ) -> None:
-    open_ids = committer.ongoing(query)
-    old = set(committer.ongoing(query, older_than_ms)) if older_than_ms > 0 else set(open_ids)
+    open_ids = committer.ongoing()
+    old = set(committer.ongoing(None, older_than_ms)) if older_than_ms > 0 else set(open_ids)
     by_query: dict[str, list[str]] = {}
     for id in open_ids:
-        by_query.setdefault(parts_of(id)[0], []).append(id)
+        name = parts_of(id)[0]
+        if _is_meant(name, query):
+            by_query.setdefault(name, []).append(id)
     for name, ids in by_query.items():
         found = committer.read(name)
         strays = [id for id in ids if parts_of(id)[1] in found.earlier_runs or id in old]
@@ -82,14 +84,19 @@ def _abort(
             done.setdefault(name, Recovered(name)).aborted = strays
 
 
+def _is_meant(name: str, query: str | None) -> bool:
+    """Return whether a name in the log is this query's, at one of its targets or as it is."""
+    return query in (None, name, name.rpartition("/")[0])
+
+
 def _forget(committer: Committer, query: str | None, older_than_ms: int) -> None:
     """Drop the claims of single writes that died before they had decided anything."""
     before_ms = committer.log.now_ms() - older_than_ms
-    open_queries = {parts_of(id)[0] for id in committer.ongoing(query)}
+    open_queries = {parts_of(id)[0] for id in committer.ongoing()}
     for name, found in list(committer.log.commits.queries.items()):
         if (
             found.is_single
-            and query in (None, name)
+            and _is_meant(name, query)
             and found.unended is None
             and name not in open_queries
             and found.claimed_ms < before_ms

@@ -22,7 +22,7 @@ from moldau.spark.sink.committing import Committer
 from moldau.spark.sink.options import APP_ID, SinkOptions
 from moldau.spark.sink.outlet import check_settings, send_all
 from moldau.spark.sink.stage import stage_rows
-from moldau.spark.sink.staged import BATCH, QUERY, RUN, BatchName, Staged, commit_by
+from moldau.spark.sink.staged import BATCH, QUERY, RUN, BatchName, Staged, at_target, commit_by
 from moldau.spark.sink.staging_settings import StagingSettings
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ class BatchWriter(DataSourceArrowWriter):
         run = uuid4().hex
         app_id, version = options.app_id, options.version
         single = BatchName(run, run, 0, is_single=True)
-        self._batch = single if app_id is None else BatchName(app_id, run, version)
+        self._batch = single
+        if app_id is not None:
+            self._batch = BatchName(at_target(app_id, options.topic), run, version)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_records(self._options, self._batch, iterator)
@@ -66,7 +68,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_records(self._options, batch_of_stream(), iterator)
+        return write_records(self._options, batch_of_stream(self._options.topic), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         commit_staged(self._options.staging, _staged(messages))
@@ -76,18 +78,23 @@ class StreamWriter(DataSourceStreamArrowWriter):
             abort_staged(self._options.staging, staged.batch)
 
 
-def batch_of_stream(run: str | None = None) -> BatchName:
-    """Return the batch that this task belongs to; `run` is another name for the driver's life."""
+def batch_of_stream(topic: str | None, driver: str = "") -> BatchName:
+    """Return the batch that this task belongs to, for a topic.
+
+    A run is one of Spark's. With `driver` it is also a process's: in `foreachBatch`, the group of
+    jobs may be one that the user has chosen.
+    """
     context = TaskContext.get()
     names = {
         name: None if context is None else context.getLocalProperty(name)
         for name in (QUERY, BATCH, RUN)
     }
-    query, number, group = names[QUERY], names[BATCH], run or names[RUN]
-    if query is None or number is None or group is None:
+    query, number, group = names[QUERY], names[BATCH], names[RUN]
+    if query is None or number is None or (group is None and not driver):
         missing = next(name for name, value in names.items() if value is None)
         raise WriteFailed(f"Spark does not say which batch this is: {missing} is not set")
-    return BatchName(query, group, int(number))
+    run = "-".join(filter(None, (group, driver))).replace("/", "_")
+    return BatchName(at_target(query, topic), run, int(number))
 
 
 def write_records(

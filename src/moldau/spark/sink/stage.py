@@ -21,7 +21,7 @@ from moldau.peer.cluster import Cluster
 from moldau.peer.coordinators import PreparedTransaction, can_end_elsewhere
 from moldau.peer.errors import PeerError, Refused, UnknownTopic
 from moldau.spark.errors import OptionError, WriteFailed
-from moldau.spark.sink.committing import Committer, transactional_id
+from moldau.spark.sink.committing import AlreadyDecided, Committer, transactional_id
 from moldau.spark.sink.options import EXACTLY_ONCE, SinkOptions
 from moldau.spark.sink.staged import BatchName, Staged
 from moldau.spark.sink.staging_settings import StagingSettings
@@ -50,11 +50,13 @@ _FORBIDDEN = (
 class _Claimed:
     """A query that is claimed, as this process uses it.
 
-    `decided` is the last batch that was, as of the claim. `serial` and `used` name transactions.
+    `decided` is the last batch that was, as of the claim, `is_own` if by the same run. `serial` and
+    `used` name transactions.
     """
 
     serial: int
     decided: int
+    is_own: bool
     batch: int = -1
     used: int = 0
 
@@ -90,6 +92,8 @@ class Stage:
         """Return a new transaction for a task; None if the batch is decided."""
         claimed = self._claimed(batch)
         if batch.number <= claimed.decided:
+            if claimed.is_own:
+                raise AlreadyDecided(batch.query, batch.run, batch.number)
             return None
         if claimed.batch != batch.number:
             claimed.batch, claimed.used = batch.number, 0
@@ -106,7 +110,9 @@ class Stage:
         if found is None:
             last = self.committer.claim(*key, is_single=batch.is_single).last
             # In the same run no batch is decided twice, so this need not be asked again.
-            found = _Claimed(next(self._claims), -1 if last is None else last.batch)
+            decided = -1 if last is None else last.batch
+            is_own = last is not None and last.run == batch.run
+            found = _Claimed(next(self._claims), decided, is_own)
             while len(self._queries) >= _MOST_QUERIES:
                 del self._queries[next(iter(self._queries))]
             self._queries[key] = found

@@ -17,6 +17,18 @@ BATCH = "streaming.sql.batchId"
 RUN = "spark.jobGroup.id"
 
 
+# For the target of rows that name their topics themselves; no topic has this name.
+_BY_ROW = "*"
+
+
+def at_target(query: str, topic: str | None) -> str:
+    """Return the name of a query in the commit log, where it has one for each target.
+
+    One batch may be written to several topics, one after another, and each has its own decision.
+    """
+    return f"{query}/{topic or _BY_ROW}"
+
+
 class BatchName(NamedTuple):
     """A batch of a query, and the run that writes it. Of an `is_single` query there is one."""
 

@@ -78,8 +78,6 @@ class Writer:
     app_id: str
     into: str | None = None
     outcome: Outcome = field(default_factory=Outcome)
-    # The life of this driver, in the commit log of topic sinks.
-    run: str = field(default_factory=lambda: uuid4().hex)
     committers: Committers = field(default_factory=Committers)
     # The columns of the rows, once they are known.
     columns: tuple[str, ...] = ()
@@ -90,7 +88,7 @@ class Writer:
 
     def continue_from(self, other: Writer) -> None:
         """Go on as the same writer, with another plan."""
-        self.outcome, self.run, self.committers = other.outcome, other.run, other.committers
+        self.outcome, self.committers = other.outcome, other.committers
 
     @property
     def counts_rows(self) -> bool:
@@ -210,7 +208,7 @@ class Writer:
     def _write_batch(self, checkpoint: str, start: Offsets | None) -> WriteBatch:
         sink = self.settings
         if isinstance(sink, TopicSink):
-            return lambda batch, _: self._send(batch, sink, self.run)
+            return lambda batch, _: self._send(batch, sink)
         if isinstance(sink, ConsoleSink):
             return lambda batch, batch_id: self._print(batch, sink, f", batch {batch_id}")
         assert isinstance(sink, LakeSinkSettings)
@@ -235,11 +233,11 @@ class Writer:
     def _lake(self, sink: LakeSinkSettings) -> LakeSink:
         return lake_sink(self.file, with_defaults(sink, self.columns), self.target, self.app_id)
 
-    def _send(self, frame: DataFrame, sink: TopicSink, batch: BatchName | str) -> None:
+    def _send(self, frame: DataFrame, sink: TopicSink, batch: BatchName | None = None) -> None:
         from moldau.spark.sink.options import SinkOptions
 
         options = SinkOptions.parse(self._topic_options(sink), frame.schema)
-        self.outcome.rows += send_frame(frame, options, batch, self.committers)
+        self.outcome.rows += send_frame(frame, options, self.committers, batch)
 
     def _print(self, batch: DataFrame, sink: ConsoleSink, which: str) -> None:
         # One row more than is shown: then `show` says that there are more.
