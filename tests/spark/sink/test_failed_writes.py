@@ -155,6 +155,24 @@ def put(process: Stage, batch: BatchName, topic: str, value: str) -> Staged:
     return process.staged(batch, opened)
 
 
+def test_a_straggler_leaves_the_ids_of_the_next_batch_alone(
+    moldau_session_broker: Broker, settings: StagingSettings, committer: Committer, topic: str,
+    query: str,
+) -> None:  # fmt: skip
+    """An attempt at a batch that is over begins in a worker that has staged rows of the next."""
+    process = Stage(settings)
+    over, batch = BatchName(query, "run", 0), BatchName(query, "run", 1)
+    first = put(process, over, topic, "a")
+    commit_by(committer, [first])
+    second = put(process, batch, topic, "b")
+    assert second.transaction.id == first.transaction.id
+    with pytest.raises(AlreadyDecided):
+        put(process, over, topic, "late")
+    commit_by(committer, [second])
+    process.close()
+    assert values(moldau_session_broker, topic) == ["a", "b"]
+
+
 def set_epoch(broker: Broker, id: str, epoch: int) -> None:
     """Let the producer of a transactional id have had that many epochs."""
 

@@ -95,7 +95,10 @@ class Stage:
             if claimed.is_own:
                 raise AlreadyDecided(batch.query, batch.run, batch.number)
             return None
-        if claimed.batch != batch.number:
+        if batch.number < claimed.batch:
+            # A late attempt must not reset the ids that the next batch has in use.
+            raise AlreadyDecided(batch.query, batch.run, batch.number)
+        if batch.number > claimed.batch:
             claimed.batch, claimed.used = batch.number, 0
         writer = f"{self._name}.{claimed.serial}.{claimed.used}"
         claimed.used += 1
