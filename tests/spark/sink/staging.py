@@ -37,6 +37,15 @@ def staged(settings: StagingSettings, batch: BatchName, topic: str, *values: str
     return done
 
 
+def put(process: Stage, batch: BatchName, topic: str, value: str) -> Staged:
+    """What a task of a process that lives on does."""
+    opened = process.open(batch)
+    assert opened is not None
+    opened.put(topic, pa.RecordBatch.from_pydict({"value": pa.array([value])}))
+    opened.flush()
+    return process.staged(batch, opened)
+
+
 def decide(
     committer: Committer, batch: BatchName, *tasks: Staged, is_two_phase: bool = True
 ) -> None:

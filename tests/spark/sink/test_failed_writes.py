@@ -22,11 +22,11 @@ from moldau.spark.sink.committing import AlreadyDecided, Committer, Stopped
 from moldau.spark.sink.options import SinkOptions
 from moldau.spark.sink.sink import abort_staged
 from moldau.spark.sink.stage import Stage, stage_rows
-from moldau.spark.sink.staged import BatchName, Staged, commit_by
+from moldau.spark.sink.staged import BatchName, commit_by
 from moldau.spark.sink.staging_settings import StagingSettings
 from moldau.testing import Broker
 from tests.broker.wire_client import inside
-from tests.spark.sink.staging import decide, stage, staged, staging, values
+from tests.spark.sink.staging import decide, put, stage, staged, staging, values
 from tests.spark.topics import fresh_topic
 
 
@@ -144,15 +144,6 @@ def test_a_write_that_fails_after_its_decision_is_committed_by_the_next(
     other = query if not is_single else f"{query}-other"
     commit_by(committer, [staged(settings, BatchName(other, "next", 1), topic, "b")])
     assert values(moldau_session_broker, topic) == ["a", "b"]
-
-
-def put(process: Stage, batch: BatchName, topic: str, value: str) -> Staged:
-    """What a task of a process that lives on does."""
-    opened = process.open(batch)
-    assert opened is not None
-    opened.put(topic, pa.RecordBatch.from_pydict({"value": pa.array([value])}))
-    opened.flush()
-    return process.staged(batch, opened)
 
 
 def test_a_straggler_leaves_the_ids_of_the_next_batch_alone(

@@ -77,8 +77,11 @@ def _abort(
                 done.setdefault(name, Recovered(name)).lost = str(problem)
                 continue
             found = committer.log.commits.of(name)
-        decided = {each.id for each in found.last.transactions} if found.last else set()
-        strays = [id for id in strays if id not in decided]
+        # A decision that came before the claim is carried out by now. Only what is not must be
+        # left alone: ids are used again for the next batch.
+        decided = {each.id for each in found.unended.transactions} if found.unended else set()
+        still = set(committer.ongoing(name)) if strays else set()
+        strays = [id for id in strays if id in still and id not in decided]
         if strays:
             committer.coordinators.abort(strays)
             done.setdefault(name, Recovered(name)).aborted = strays
