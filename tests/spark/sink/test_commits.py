@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from moldau.peer.coordinators import PreparedTransaction
 from moldau.spark.sink.commits import (
-    FAILED_MS,
+    OVER_MS,
     Claim,
     Commits,
     Decision,
     Ended,
     Entry,
-    Failed,
+    Over,
     Query,
     encode,
 )
@@ -34,7 +34,7 @@ entries = st.one_of(
         st.just(0),
     ),
     st.builds(Ended, st.just("q"), st.sampled_from(RUNS), st.integers(0, 4), st.just(0)),
-    st.builds(Failed, st.sampled_from(RUNS), st.just(0)),
+    st.builds(Over, st.sampled_from(RUNS), st.just(0)),
 )
 
 
@@ -81,17 +81,17 @@ def test_runs_that_failed_long_ago_are_forgotten() -> None:
     commits = Commits()
     # The answer to the first attempt was lost.
     for key in (b"1", b"2"):
-        commits.apply(key, encode(Failed("write", 5)))
+        commits.apply(key, encode(Over("write", 5)))
     commits.apply(b"3", encode(Claim("write", "write", 5, is_single=True)))
     commits.apply(b"4", encode(Claim("query", "run", 5)))
-    commits.apply(b"5", encode(Failed("run", 5)))
-    commits.apply(b"6", encode(Failed("other", 6)))
-    assert commits.outdated(5 + FAILED_MS) == []
-    outdated = commits.outdated(6 + FAILED_MS)
+    commits.apply(b"5", encode(Over("run", 5)))
+    commits.apply(b"6", encode(Over("other", 6)))
+    assert commits.outdated(5 + OVER_MS) == []
+    outdated = commits.outdated(6 + OVER_MS)
     assert sorted(outdated) == [b"1", b"2", b"3", b"5"]
     for key in outdated:
         commits.apply(key, None)
-    assert [each for each in ("write", "run", "other") if commits.has_failed(each)] == ["other"]
+    assert [each for each in ("write", "run", "other") if commits.is_over(each)] == ["other"]
     assert commits.queries.keys() == {"query"}
 
 
@@ -100,8 +100,8 @@ def test_the_decision_of_a_single_write_that_failed_is_kept_until_it_has_ended()
     commits.apply(b"1", encode(Claim("write", "write", 0, is_single=True)))
     transactions = (PreparedTransaction("id", 1, 0),)
     commits.apply(b"2", encode(Decision("write", "write", 0, transactions, True, 0)))
-    commits.apply(b"3", encode(Failed("write", 0)))
-    assert commits.outdated(1 + FAILED_MS) == [b"3"]
+    commits.apply(b"3", encode(Over("write", 0)))
+    assert commits.outdated(1 + OVER_MS) == [b"3"]
     assert commits.of("write").unended is not None
 
 

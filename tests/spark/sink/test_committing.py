@@ -180,13 +180,13 @@ def test_a_single_write_is_finished_by_the_next_use_of_the_sink(
     moldau_session_broker: Broker, settings: StagingSettings, committer: Committer, topic: str,
     query: str,
 ) -> None:  # fmt: skip
-    single = BatchName("single", "single", 0, is_single=True)
+    single = BatchName(f"{query}-single", f"{query}-single", 0, is_single=True)
     decide(committer, single, staged(settings, single, topic, "a"))
     other = BatchName(query, "run", 0)
     commit_by(committer, [staged(settings, other, topic, "b")])
     assert values(moldau_session_broker, topic) == ["a", "b"]
     committer.read("")
-    assert "single" not in committer.log.commits.queries
+    assert single.query not in committer.log.commits.queries
 
 
 def test_recovery_commits_what_was_decided_and_aborts_the_rest(
@@ -195,7 +195,7 @@ def test_recovery_commits_what_was_decided_and_aborts_the_rest(
 ) -> None:  # fmt: skip
     died = BatchName(query, "run", 0)
     undecided = staged(settings, died, topic, "b")
-    single = BatchName(f"{query}-single", "single", 0, is_single=True)
+    single = BatchName(f"{query}-single", f"{query}-single", 0, is_single=True)
     decide(committer, single, staged(settings, single, topic, "a"))
     with Cluster(settings.bootstrap, settings.peer) as cluster:
         done = {each.query: each for each in recover(cluster, older_than_ms=3_600_000)}

@@ -20,6 +20,7 @@ from moldau.peer.errors import PeerError
 from moldau.spark.errors import WriteFailed
 from moldau.spark.sink.committing import AlreadyDecided, Committer, Stopped
 from moldau.spark.sink.options import SinkOptions
+from moldau.spark.sink.recovery import recover
 from moldau.spark.sink.sink import abort_staged
 from moldau.spark.sink.stage import Stage, stage_rows
 from moldau.spark.sink.staged import BatchName, commit_by
@@ -221,3 +222,41 @@ def test_what_was_staged_by_a_run_that_is_superseded_holds_no_reader_back(
     commit_by(committer, [staged(settings, BatchName(query, "third", 0), topic, "a", "b", "c")])
     assert committer.ongoing(query) == []
     assert values(moldau_session_broker, topic) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("finisher", ["its driver", "another query", "recovery"])
+def test_a_task_that_begins_after_the_end_of_a_single_write_stages_nothing(
+    moldau_session_broker: Broker, settings: StagingSettings, committer: Committer, topic: str,
+    query: str, finisher: str,
+) -> None:  # fmt: skip
+    """A speculative attempt whose Python starts late. Nobody looks for what it would stage."""
+    batch = BatchName(query, query, 0, is_single=True)
+    task = staged(settings, batch, topic, "a")
+    if finisher == "its driver":
+        commit_by(committer, [task])
+    else:
+        decide(committer, batch, task)
+    if finisher == "another query":
+        commit_by(committer, [staged(settings, BatchName(f"{query}-b", "b", 0), topic, "b")])
+    if finisher == "recovery":
+        with Cluster(settings.bootstrap, settings.peer) as cluster:
+            recover(cluster, older_than_ms=3_600_000, query=query)
+    with pytest.raises(Stopped):
+        stage(settings, batch, topic, "late")
+    assert committer.ongoing(query, with_begun=True) == []
+    assert query not in committer.log.read().queries
+
+
+def test_a_task_that_begins_after_recovery_forgot_its_write_stages_nothing(
+    moldau_session_broker: Broker, settings: StagingSettings, committer: Committer, topic: str,
+    query: str,
+) -> None:  # fmt: skip
+    batch = BatchName(query, query, 0, is_single=True)
+    staged(settings, batch, topic, "a")
+    with Cluster(settings.bootstrap, settings.peer) as cluster:
+        recover(cluster, older_than_ms=-1, query=query)
+    assert query not in committer.log.read().queries
+    with pytest.raises(Stopped):
+        stage(settings, batch, topic, "late")
+    assert committer.ongoing(query) == []
+    assert values(moldau_session_broker, topic) == []

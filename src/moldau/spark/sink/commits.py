@@ -4,7 +4,7 @@
     Claim      the first tasks of a run           from here on this run decides for the query
     Decision   the driver, once all is staged     commit these transactions; they are the batch
     Ended      whoever ended the last of them     all of them have ended
-    Failed     the driver, if its write failed    tasks of this run stage nothing more
+    Over       the driver, if its write failed    tasks of this run stage nothing more
     Letters    a task that read bad records       see `letter_ranges`
 
 A run is one life of a query's driver. A decision counts only if the last claim of its query before
@@ -21,6 +21,7 @@ one. Once a record is one of these, it stays one.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
@@ -30,8 +31,8 @@ from moldau.spark.sink.letter_ranges import LetterRanges, Letters, LettersEnded
 
 # Claims of runs that are over. They tell a driver that slept for long that it is no longer the one.
 KEPT_CLAIMS = 20
-# No task of a write outlives its failure by this long.
-FAILED_MS = 24 * 3600 * 1000
+# No task of a write outlives it by this long.
+OVER_MS = 24 * 3600 * 1000
 
 
 class Claim(msgspec.Struct, frozen=True, tag="claim"):
@@ -64,17 +65,18 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     lost: tuple[str, ...] = ()
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class Over(msgspec.Struct, frozen=True, tag="failed"):
     """The driver of a run has given up, and aborts what it finds staged.
 
     A task looks for this once it has an identity: what it begins is either found, or never written.
+    This is also all that is left of a single write that was carried out, for its late tasks.
     """
 
     run: str
     at_ms: int
 
 
-Entry = Claim | Decision | Ended | Failed | Letters | LettersEnded
+Entry = Claim | Decision | Ended | Over | Letters | LettersEnded
 _decode = msgspec.json.Decoder(Entry).decode
 encode = msgspec.json.Encoder().encode
 
@@ -127,20 +129,19 @@ class Commits:
     def __init__(self) -> None:
         self.queries: dict[str, Query] = {}
         self.letters = LetterRanges()
-        self._failed: dict[bytes, Failed] = {}
+        self._over: dict[bytes, Over] = {}
+        self._runs_over: Counter[str] = Counter()
         self._query_of: dict[bytes, str] = {}
 
     def of(self, query: str) -> Query:
         return self.queries.get(query) or Query()
 
-    def has_failed(self, run: str) -> bool:
-        return any(each.run == run for each in self._failed.values())
+    def is_over(self, run: str) -> bool:
+        return self._runs_over[run] > 0
 
     def outdated(self, now_ms: int) -> list[bytes]:
-        """Return the keys of what is said about runs that failed long ago."""
-        old = {
-            key: each.run for key, each in self._failed.items() if each.at_ms < now_ms - FAILED_MS
-        }
+        """Return the keys of what is said about runs that were over long ago."""
+        old = {key: each.run for key, each in self._over.items() if each.at_ms < now_ms - OVER_MS}
         # A single query has the name of its run.
         singles = [self.of(run) for run in set(old.values())]
         claims = [
@@ -155,7 +156,11 @@ class Commits:
         """Take the next record. Those of other kinds, of a later version, are passed over."""
         if value is None:
             self.letters.forget(key)
-            self._failed.pop(key, None)
+            over = self._over.pop(key, None)
+            if over is not None:
+                self._runs_over[over.run] -= 1
+                if not self._runs_over[over.run]:
+                    del self._runs_over[over.run]
             name = self._query_of.pop(key, None)
             if name is not None:
                 query = self.queries[name]
@@ -170,8 +175,9 @@ class Commits:
         if isinstance(entry, Letters | LettersEnded):
             self.letters.apply(key, entry)
             return
-        if isinstance(entry, Failed):
-            self._failed[key] = entry
+        if isinstance(entry, Over):
+            self._over[key] = entry
+            self._runs_over[entry.run] += 1
             return
         query = self.queries.setdefault(entry.query, Query())
         self._query_of[key] = entry.query

@@ -16,7 +16,7 @@ from moldau.peer.cluster import Cluster
 from moldau.peer.coordinators import Coordinators, PreparedTransaction
 from moldau.spark.errors import WriteFailed
 from moldau.spark.sink.commit_log import CommitLog
-from moldau.spark.sink.commits import Claim, Decision, Ended, Entry, Failed, Query
+from moldau.spark.sink.commits import Claim, Decision, Ended, Entry, Over, Query
 from moldau.wire.errors import Error
 
 log = logging.getLogger("moldau.spark")
@@ -47,10 +47,10 @@ class AlreadyDecided(WriteFailed):
 
 
 class Stopped(WriteFailed):
-    """The driver of the run has given up."""
+    """The run has failed, or was a single write, which is done."""
 
     def __init__(self, query: str, run: str) -> None:
-        super().__init__(f"run {run} of query {query!r} writes no more: it has failed")
+        super().__init__(f"run {run} of query {query!r} writes no more: it is over")
 
 
 class TransactionLost(WriteFailed):
@@ -98,10 +98,10 @@ class Committer:
         """Take over the query, unless this run has done so, and finish what was decided before.
 
         Only after this may the run stage anything. Fenced if another run took over from it, Stopped
-        if it has failed.
+        if it is over.
         """
         found = self.read(query)
-        if self.log.commits.has_failed(run):
+        if self.log.commits.is_over(run):
             raise Stopped(query, run)
         if found.run != run:
             if run in found.earlier_runs:
@@ -117,14 +117,14 @@ class Committer:
         return self.log.commits.of(query)
 
     def check(self, query: str, run: str, batch: int) -> None:
-        """Raise an error if the batch has gone on without the task that asks, or has failed.
+        """Raise an error if the batch has gone on without the task that asks, or is over.
 
         A task asks once it has an identity, and before it writes. Whoever decides or gives up says
         so in the log, and fences all identities that are known then: either it finds this one, or
         the task finds its word. So a task that is killed leaves nothing that nobody knows of.
         """
         found = self.read(query)
-        if self.log.commits.has_failed(run):
+        if self.log.commits.is_over(run):
             raise Stopped(query, run)
         if found.run != run:
             raise Fenced(query, run, found.run)
@@ -220,7 +220,7 @@ class Committer:
         """Give the run up: stop its tasks, and abort what it has staged and not decided."""
         found = self.read(query)
         now_ms = self.log.now_ms()
-        entries: list[Entry] = [Failed(run, now_ms)]
+        entries: list[Entry] = [Over(run, now_ms)]
         if is_single and found.run == run:
             # A decision of this run that is on its way does not count either. A query that others
             # may have claimed by now is left to them.
@@ -252,9 +252,9 @@ class Committer:
 
     def _ended(self, found: Query, decision: Decision, lost: tuple[str, ...] = ()) -> None:
         entry = Ended(decision.query, decision.run, decision.batch, self.log.now_ms(), lost)
-        # Nobody asks for a single write again, so nothing has to be kept of it.
-        entries = [] if found.is_single else [entry]
-        self.log.append(entries, found.removable())
+        # Nobody asks for a single write again, but for attempts of its tasks that begin too late.
+        over = Over(decision.run, entry.at_ms)
+        self.log.append([over if found.is_single else entry], found.removable())
 
 
 def _same(one: Decision, other: Decision) -> bool:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from moldau.peer.cluster import Cluster
 from moldau.spark.names import COMMITS
+from moldau.spark.sink.commits import Over
 from moldau.spark.sink.committing import Committer, TransactionLost, parts_of
 
 
@@ -104,4 +105,6 @@ def _forget(committer: Committer, query: str | None, older_than_ms: int) -> None
             and name not in open_queries
             and found.claimed_ms < before_ms
         ):
-            committer.log.append([], found.removable())
+            # A single query has the name of its run.
+            over = Over(name, committer.log.now_ms())
+            committer.log.append([over], found.removable())
