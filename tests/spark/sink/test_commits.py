@@ -25,6 +25,14 @@ RUNS = ("a", "b", "c")
 entries = st.one_of(
     st.builds(Claim, st.just("q"), st.sampled_from(RUNS), st.just(0)),
     st.builds(
+        Claim,
+        st.just("q"),
+        st.just("failed"),
+        st.just(0),
+        st.just(False),
+        after=st.sampled_from(RUNS),
+    ),
+    st.builds(
         Decision,
         st.just("q"),
         st.sampled_from(RUNS),

@@ -18,12 +18,13 @@ from moldau.peer.cluster import Cluster
 from moldau.peer.coordinators import Coordinators, PreparedTransaction
 from moldau.peer.errors import PeerError
 from moldau.spark.errors import WriteFailed
+from moldau.spark.sink.commit_log import CommitLog
 from moldau.spark.sink.committing import AlreadyDecided, Committer, Stopped
 from moldau.spark.sink.options import SinkOptions
 from moldau.spark.sink.recovery import recover
 from moldau.spark.sink.sink import abort_staged
 from moldau.spark.sink.stage import Stage, stage_rows
-from moldau.spark.sink.staged import BatchName, commit_by
+from moldau.spark.sink.staged import BatchName, Staged, commit_by
 from moldau.spark.sink.staging_settings import StagingSettings
 from moldau.testing import Broker
 from tests.broker.wire_client import inside
@@ -260,3 +261,43 @@ def test_a_task_that_begins_after_recovery_forgot_its_write_stages_nothing(
         stage(settings, batch, topic, "late")
     assert committer.ongoing(query) == []
     assert values(moldau_session_broker, topic) == []
+
+
+@pytest.mark.parametrize("is_single", [True, False])
+def test_a_decision_that_lands_after_its_write_was_given_up_does_not_count(
+    moldau_session_broker: Broker, settings: StagingSettings, committer: Committer, topic: str,
+    query: str, *, is_single: bool,
+) -> None:  # fmt: skip
+    """Its append hung at a leader that was frozen; Spark had the write aborted, all of it."""
+    batch = BatchName(query, query, 0, is_single=is_single)
+    task = staged(settings, batch, topic, "a")
+    abort_staged(settings, batch)
+    decide(committer, batch, task)
+    assert committer.read(query).last is None
+    if not is_single:
+        again = staged(settings, BatchName(query, "again", 0), topic, "a")
+        commit_by(committer, [again])
+        assert values(moldau_session_broker, topic) == ["a"]
+
+
+def test_a_run_that_has_taken_over_is_left_alone_by_the_failure_of_the_last(
+    moldau_session_broker: Broker, settings: StagingSettings, committer: Committer, topic: str,
+    query: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The word of the failure was on its way when the next run claimed the query."""
+    failing, next_run = BatchName(query, "failing", 0), BatchName(query, "next", 0)
+    staged(settings, failing, topic, "a")
+    tasks: list[Staged] = []
+    append = CommitLog.append
+
+    def late(self: CommitLog, *given: Any) -> None:
+        if not tasks:
+            monkeypatch.undo()
+            tasks.append(staged(settings, next_run, topic, "a"))
+        append(self, *given)
+
+    monkeypatch.setattr(CommitLog, "append", late)
+    abort_staged(settings, failing)
+    commit_by(committer, tasks)
+    assert values(moldau_session_broker, topic) == ["a"]
+    assert committer.ongoing(query) == []

@@ -4,7 +4,8 @@
     Claim      the first tasks of a run           from here on this run decides for the query
     Decision   the driver, once all is staged     commit these transactions; they are the batch
     Ended      whoever ended the last of them     all of them have ended
-    Over       the driver, if its write failed    tasks of this run stage nothing more
+    Over       the driver, if its write failed    tasks of this run stage nothing more; a claim by
+                                                  nobody follows, so that no decision counts either
     Letters    a task that read bad records       see `letter_ranges`
 
 A run is one life of a query's driver. A decision counts only if the last claim of its query before
@@ -14,9 +15,9 @@ who reads the log comes to the same result.
 
 The topic is compacted, and compaction must not change that result: a record that replaced another
 would move to a later place. So every append has a key of its own, in every attempt. What no longer
-matters is deleted by tombstones: a decision with an end once a later one has ended, decisions that
-never counted, and all but the last `KEPT_CLAIMS` claims, unless the last decision counts because of
-one. Once a record is one of these, it stays one.
+matters is deleted by tombstones: a decision with an end once a later one has ended, decisions and
+claims that never counted, and all but the last `KEPT_CLAIMS` claims, unless the last decision or a
+claim that is kept counts because of one. Once a record is one of these, it stays one.
 """
 
 from __future__ import annotations
@@ -36,12 +37,17 @@ OVER_MS = 24 * 3600 * 1000
 
 
 class Claim(msgspec.Struct, frozen=True, tag="claim"):
-    """A run takes over a query. `is_single` queries have one batch, and nobody asks again."""
+    """A run takes over a query. `is_single` queries have one batch, and nobody asks again.
+
+    With `after` it counts only if that run has the query: nobody takes over from one that failed,
+    and leaves alone whoever has done so already.
+    """
 
     query: str
     run: str
     at_ms: int
     is_single: bool = False
+    after: str | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, tag="decision"):
@@ -88,7 +94,7 @@ class Query:
     run: str | None = None
     claimed_ms: int = -1
     is_single: bool = False
-    claims: list[tuple[bytes, str]] = field(default_factory=list)
+    claims: list[tuple[bytes, Claim]] = field(default_factory=list)
     last: Decision | None = None
     is_ended: bool = True
     garbage: list[bytes] = field(default_factory=list)
@@ -98,7 +104,7 @@ class Query:
     @property
     def earlier_runs(self) -> set[str]:
         """The runs that another one took over from."""
-        return {run for _, run in self.claims if run != self.run}
+        return {claim.run for _, claim in self.claims if claim.run != self.run}
 
     @property
     def unended(self) -> Decision | None:
@@ -113,8 +119,11 @@ class Query:
         if self.is_single:
             return [*self.garbage, *self.current, *(key for key, _ in self.claims)]
         run = None if self.last is None else self.last.run
-        old = [key for key, by in self.claims[:-KEPT_CLAIMS] if by != run]
-        return [*self.garbage, *old]
+        old = self.claims[:-KEPT_CLAIMS]
+        if old and self.claims[len(old)][1].after is not None:
+            # The one before it is what lets it count.
+            old.pop()
+        return [*self.garbage, *(key for key, claim in old if claim.run != run)]
 
     def forget(self, key: bytes) -> None:
         """A tombstone: the record is about to be gone."""
@@ -182,7 +191,10 @@ class Commits:
         query = self.queries.setdefault(entry.query, Query())
         self._query_of[key] = entry.query
         if isinstance(entry, Claim):
-            query.claims.append((key, entry.run))
+            if entry.after not in (None, query.run):
+                query.garbage.append(key)
+                return
+            query.claims.append((key, entry))
             query.is_single, query.claimed_ms = entry.is_single, entry.at_ms
             query.run = entry.run
         elif isinstance(entry, Decision):

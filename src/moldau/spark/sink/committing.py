@@ -221,10 +221,9 @@ class Committer:
         found = self.read(query)
         now_ms = self.log.now_ms()
         entries: list[Entry] = [Over(run, now_ms)]
-        if is_single and found.run == run:
-            # A decision of this run that is on its way does not count either. A query that others
-            # may have claimed by now is left to them.
-            entries.append(Claim(query, f"failed-{uuid4().hex}", now_ms, is_single))
+        if found.run == run:
+            # A decision of this run that is on its way does not count either.
+            entries.append(Claim(query, f"failed-{uuid4().hex}", now_ms, is_single, after=run))
         self.log.append(entries)
         self.sweep(query, run, ())
 
