@@ -32,6 +32,16 @@ _TRANSACTION = 1
 TRANSIENT = RETRIABLE | {Error.CONCURRENT_TRANSACTIONS}
 # Only the coordinator itself answers so.
 _AT_HOME = (Error.CONCURRENT_TRANSACTIONS, Error.COORDINATOR_LOAD_IN_PROGRESS)
+# The answers to an end which say that the transaction has ended in another way, or that its writer
+# is fenced. After any other, it is still open.
+LOST = frozenset(
+    (
+        Error.INVALID_PRODUCER_EPOCH,
+        Error.PRODUCER_FENCED,
+        Error.INVALID_TXN_STATE,
+        Error.INVALID_PRODUCER_ID_MAPPING,
+    )
+)
 
 
 class PreparedTransaction(NamedTuple):

@@ -31,6 +31,7 @@ def test_what_drivers_left_behind_is_ended(moldau: Run, moldau_session_broker: B
         (done,) = moldau(*words, "--query", query, "--json").json
         assert done == {
             "query": died.query, "finished_batch": 7, "aborted": [], "given_up": [], "lost": None,
+            "refused": None,
         }  # fmt: skip
         assert "nothing to recover" in moldau(*words, "--query", query).err
         ended = moldau(*words, "--older-than", "0")

@@ -64,9 +64,9 @@ def recover(
             _show(each)
         if not done:
             show("nothing to recover", "dim", stderr=True)
-    lost = [each.lost for each in done if each.lost is not None]
-    if lost:
-        raise Failure(lost[0])
+    undone = [problem for each in done for problem in (each.lost, each.refused) if problem]
+    if undone:
+        raise Failure(undone[0])
 
 
 def _show(each: Recovered) -> None:
@@ -85,4 +85,5 @@ def _as_json(each: Recovered) -> dict[str, Any]:
         "aborted": each.aborted,
         "given_up": list(each.given_up),
         "lost": each.lost,
+        "refused": each.refused,
     }

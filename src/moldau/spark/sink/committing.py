@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import uuid4
 
 from moldau.peer.cluster import Cluster
-from moldau.peer.coordinators import Coordinators, PreparedTransaction
+from moldau.peer.coordinators import LOST, Coordinators, PreparedTransaction
+from moldau.peer.errors import name_of
 from moldau.spark.errors import WriteFailed
 from moldau.spark.sink.commit_log import CommitLog
 from moldau.spark.sink.commits import Claim, Decision, Ended, Entry, Over, Query
@@ -53,11 +54,29 @@ class Stopped(WriteFailed):
         super().__init__(f"run {run} of query {query!r} writes no more: it is over")
 
 
-class TransactionLost(WriteFailed):
+class Undone(WriteFailed):
+    """A decision was not carried out, or not in whole."""
+
+
+class EndRefused(Undone):
+    """A coordinator refused to commit transactions that were decided; they are open still."""
+
+    def __init__(self, decision: Decision, refused: Mapping[str, int]) -> None:
+        names = _some([f"{id} ({name_of(code)})" for id, code in refused.items()])
+        keep = "nothing is lost" if decision.is_two_phase else "nothing is lost until they time out"
+        super().__init__(
+            f"batch {decision.batch} of query {decision.query!r} is decided, but {len(refused)} of "
+            f"its {len(decision.transactions)} transactions could not be committed: {names}; "
+            f"{keep}. Once the reason is gone, the next run of the query commits them, or "
+            "`moldau transactions recover`; do not abort them"
+        )
+
+
+class TransactionLost(Undone):
     """Transactions that were decided to be committed were aborted instead."""
 
     def __init__(self, decision: Decision, lost: Sequence[str]) -> None:
-        names = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+        names = _some(lost)
         super().__init__(
             f"batch {decision.batch} of query {decision.query!r} was decided, but "
             f"{len(lost)} of its {len(decision.transactions)} transactions were aborted before "
@@ -168,13 +187,17 @@ class Committer:
         if decision is None:
             return
         codes = self.coordinators.end(decision.transactions, commits=True)
-        lost = [each.id for each, code in codes.items() if not _is_done(code, decision)]
-        if lost:
+        undone = {each.id: code for each, code in codes.items() if not _is_done(code, decision)}
+        if undone:
             # Whoever ended them before us may have used their ids again since: it has said so.
             found = self.read(query)
             if found.unended is not decision:
                 return
-            raise TransactionLost(decision, lost)
+            refused = {id: code for id, code in undone.items() if code not in LOST}
+            # First of all: whoever gives up the lost ones would lose these, too.
+            if refused:
+                raise EndRefused(decision, refused)
+            raise TransactionLost(decision, list(undone))
         self._ended(found, decision)
         # Once more, to return when the rows can be read.
         self.coordinators.end(decision.transactions, commits=True)
@@ -196,7 +219,7 @@ class Committer:
             if found.is_single and found.unended is not None:
                 try:
                     self.finish(query)
-                except TransactionLost as problem:
+                except Undone as problem:
                     log.error("%s", problem)
 
     def sweep(self, query: str, run: str, earlier: Iterable[str]) -> int:
@@ -245,7 +268,7 @@ class Committer:
         codes = self.coordinators.end(transactions, commits=False)
         for transaction, code in codes.items():
             if code:
-                log.info("transaction %r was not aborted: %s", transaction.id, Error(code).name)
+                log.info("transaction %r was not aborted: %s", transaction.id, name_of(code))
         # Once more, to return when they hold no reader back.
         self.coordinators.end([each for each, code in codes.items() if not code], commits=False)
 
@@ -254,6 +277,10 @@ class Committer:
         # Nobody asks for a single write again, but for attempts of its tasks that begin too late.
         over = Over(decision.run, entry.at_ms)
         self.log.append([over if found.is_single else entry], found.removable())
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _same(one: Decision, other: Decision) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from itertools import chain
 
-from moldau.peer.coordinators import Coordinators
+from moldau.peer.coordinators import LOST, Coordinators
+from moldau.peer.errors import Refused
 from moldau.spark.errors import WriteFailed
 from moldau.spark.sink.commit_log import CommitLog
 from moldau.spark.sink.letter_ranges import Counted, Letters, LettersEnded, Range, without
@@ -72,6 +73,9 @@ class LetterCommits:
                 letters.transaction.id,
             )
             code = Error.NONE
+        if code and code not in LOST:
+            # They are staged still, and whoever comes next can commit them.
+            raise Refused(code, f"end of {letters.transaction.id!r}")
         now_ms = self._log.now_ms()
         ended = LettersEnded(letters.scope, letters.transaction, now_ms, bool(code))
         scope = self._log.commits.letters.of(letters.scope)

@@ -8,18 +8,28 @@ from uuid import uuid4
 from moldau.peer.cluster import Cluster
 from moldau.spark.names import COMMITS
 from moldau.spark.sink.commits import Over
-from moldau.spark.sink.committing import Committer, TransactionLost, parts_of
+from moldau.spark.sink.committing import Committer, TransactionLost, Undone, parts_of
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What was done for one query; `lost` is why its decision could not be carried out."""
+    """What was done for one query.
+
+    `lost` or `refused` is why its decision could not be carried out, for good or for now.
+    """
 
     query: str
     finished_batch: int | None = None
     aborted: list[str] = field(default_factory=list)
     lost: str | None = None
+    refused: str | None = None
     given_up: tuple[str, ...] = ()
+
+    def say(self, problem: Undone) -> None:
+        if isinstance(problem, TransactionLost):
+            self.lost = str(problem)
+        else:
+            self.refused = str(problem)
 
 
 def recover(
@@ -54,8 +64,8 @@ def _finish(committer: Committer, name: str, gives_up: bool, done: dict[str, Rec
         else:
             committer.finish(name)
         outcome.finished_batch = decision.batch
-    except TransactionLost as problem:
-        outcome.lost = str(problem)
+    except Undone as problem:
+        outcome.say(problem)
 
 
 def _abort(
@@ -74,8 +84,8 @@ def _abort(
         if any(parts_of(id)[1] == found.run for id in strays):
             try:
                 committer.claim(name, f"recovery-{uuid4().hex}", is_single=found.is_single)
-            except TransactionLost as problem:
-                done.setdefault(name, Recovered(name)).lost = str(problem)
+            except Undone as problem:
+                done.setdefault(name, Recovered(name)).say(problem)
                 continue
             found = committer.log.commits.of(name)
         # A decision that came before the claim is carried out by now. Only what is not must be
