@@ -87,6 +87,11 @@ def _late(
 
 
 def _advice(found: DescribedTransaction) -> str:
+    if found.state == "Ongoing" and found.is_of_sink:
+        return (
+            "the Spark sink knows whether it is decided: start its query again, or run "
+            "`moldau transactions recover`; to abort it may lose rows"
+        )
     if found.state == "Ongoing":
         return f"end it in its program, or with `moldau transactions abort {found.id}`"
     return "it is decided, and its markers are on the way; see `moldau cluster describe`"

@@ -20,6 +20,8 @@ from moldau.wire.errors import Error
 from moldau.wire.messages import milliseconds
 
 STATE_TOPIC = "__transaction_state"
+# The beginning of every transactional id of the Spark sink; rights can be given for it as a whole.
+SINK_PREFIX = "moldau-sink/"
 # States in which the records of a transaction wait for their markers.
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 # Stored as the timeout of a transaction that no timeout ends (KIP-939).
@@ -54,6 +56,11 @@ class DescribedTransaction:
     @property
     def is_open(self) -> bool:
         return self.state in OPEN_STATES
+
+    @property
+    def is_of_sink(self) -> bool:
+        """Whether the Spark sink knows if it is decided, which its state does not tell."""
+        return self.id.startswith(SINK_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,26 @@ def test_a_hanging_transaction_is_found_with_the_command_that_ends_it(
     producer.client.close()
 
 
+def test_nobody_is_told_to_abort_a_transaction_of_the_sink(
+    moldau: Run, moldau_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be decided, while the driver that would commit it is down."""
+    moldau_broker.create_topic("orders")
+    producer = Producer(moldau_broker, id="moldau-sink/query/orders/run/1").init()
+    producer.produce("orders", b"x")
+    monkeypatch.setattr("moldau.cli.transaction_checks.LONG_S", 0)
+    (late,) = transactions(moldau, moldau_broker, tmp_path)
+    assert "transactions abort" not in late["advice"]
+    assert "moldau transactions recover" in late["advice"]
+    command = ("transactions", "abort", producer.id, "--yes", "--bootstrap")
+    refused = moldau(*command, moldau_broker.bootstrap)
+    assert (refused.status, "moldau transactions recover" in refused.err) == (1, True)
+    assert producer.state() == "Ongoing"
+    assert moldau(*command, moldau_broker.bootstrap, "--lose-rows").status == 0
+    assert producer.state() != "Ongoing"
+    producer.client.close()
+
+
 def test_who_holds_readers_far_behind_is_named(
     moldau: Run, moldau_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

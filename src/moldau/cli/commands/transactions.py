@@ -20,6 +20,7 @@ from moldau.peer.errors import Refused
 from moldau.peer.transactions import (
     NO_TIMEOUT_MS,
     OPEN_STATES,
+    SINK_PREFIX,
     DescribedTransaction,
     Filters,
     OpenTransaction,
@@ -140,6 +141,13 @@ def abort(
         int | None,
         typer.Option(min=0, metavar="N", help="With --topic: the producer that left it open."),
     ] = None,
+    lose_rows: Annotated[
+        bool,
+        typer.Option(
+            "--lose-rows",
+            help="Also if it is the Spark sink's, and its rows may be decided: they are lost then.",
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -153,7 +161,7 @@ def abort(
         if (topic, partition, producer_id) != (None, None, None):
             raise typer.BadParameter("give either ID or --topic, --partition and --producer-id")
         with _transactions(bootstrap) as (_, transactions):
-            _abort(transactions, id, yes)
+            _abort(transactions, id, yes, lose_rows)
         aborted: dict[str, Any] = {"transactional_id": id}
     elif topic is None or partition is None or producer_id is None:
         raise typer.BadParameter("give ID, or --topic, --partition and --producer-id")
@@ -229,9 +237,15 @@ def _describe(transactions: Transactions, id: str) -> DescribedTransaction:
         raise Failure(f"there is no transactional id {id}", advice) from None
 
 
-def _abort(transactions: Transactions, id: str, yes: bool) -> None:
+def _abort(transactions: Transactions, id: str, yes: bool, lose_rows: bool) -> None:
     found = _describe(transactions, id)
     _check_open(found)
+    if found.is_of_sink and not lose_rows:
+        raise Failure(
+            f"{id} is the Spark sink's: if its batch is decided, to abort it loses rows",
+            "`moldau transactions recover` commits it if it is decided, and aborts it if not; "
+            "--lose-rows aborts it in any case",
+        )
     places = ", ".join(f"{topic}-{index}" for topic, index in found.partitions)
     since = f", open for {duration(_open_s(found) or 0)}"
     confirm(f"Abort {id}{since} in {places or 'no partition'}, and fence its producer?", yes)
@@ -294,8 +308,13 @@ def _find_hanging(
     raise Failure(
         f"the transaction of producer {producer_id} on {where} does not hang: its coordinator "
         "knows it",
-        f"moldau transactions abort {id}" if id else "",
+        _command(id) if id else "",
     )
+
+
+def _command(id: str) -> str:
+    is_of_sink = id.startswith(SINK_PREFIX)
+    return "moldau transactions recover" if is_of_sink else f"moldau transactions abort {id}"
 
 
 def _open_s(found: DescribedTransaction) -> float | None:

@@ -92,6 +92,13 @@ def abort_transaction(call: Call) -> Done:
     found = transactions.describe(id)
     if found.state != "Ongoing":
         raise ApiError(409, "not_open", f"{id} has no open transaction: it is {found.state}")
+    if found.is_of_sink:
+        raise ApiError(
+            409,
+            "of_sink",
+            f"{id} is the Spark sink's: if its batch is decided, to abort it loses rows. "
+            "`moldau transactions recover` commits it if it is decided, and aborts it if not",
+        )
     transactions.fence(id)
     call.note("aborted transaction", id=id, producer_id=found.producer_id)
     return Done()

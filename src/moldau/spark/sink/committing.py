@@ -15,15 +15,13 @@ from uuid import uuid4
 from moldau.peer.cluster import Cluster
 from moldau.peer.coordinators import LOST, Coordinators, PreparedTransaction
 from moldau.peer.errors import name_of
+from moldau.peer.transactions import SINK_PREFIX
 from moldau.spark.errors import WriteFailed
 from moldau.spark.sink.commit_log import CommitLog
 from moldau.spark.sink.commits import Claim, Decision, Ended, Entry, Over, Query
 from moldau.wire.errors import Error
 
 log = logging.getLogger("moldau.spark")
-
-# The beginning of every transactional id of a sink; rights can be given for it as a whole.
-PREFIX = "moldau-sink/"
 
 
 class Fenced(WriteFailed):
@@ -89,13 +87,13 @@ class TransactionLost(Undone):
 
 
 def transactional_id(query: str, run: str, writer: str) -> str:
-    return f"{PREFIX}{query}/{run}/{writer}"
+    return f"{SINK_PREFIX}{query}/{run}/{writer}"
 
 
 def parts_of(id: str) -> tuple[str, str]:
     """Return the query and the run of a transactional id; two empty texts if it is not a sink's."""
-    parts = id.removeprefix(PREFIX).rsplit("/", 2)
-    return (parts[0], parts[1]) if id.startswith(PREFIX) and len(parts) == 3 else ("", "")
+    parts = id.removeprefix(SINK_PREFIX).rsplit("/", 2)
+    return (parts[0], parts[1]) if id.startswith(SINK_PREFIX) and len(parts) == 3 else ("", "")
 
 
 class Committer:
@@ -254,7 +252,7 @@ class Committer:
         self, query: str | None = None, older_than_ms: int = -1, *, with_begun: bool = False
     ) -> list[str]:
         """Return the ids of open transactions of sinks, or of one query's; see `Coordinators`."""
-        start = PREFIX if query is None else f"{PREFIX}{query}/"
+        start = SINK_PREFIX if query is None else f"{SINK_PREFIX}{query}/"
         found = self.coordinators.ongoing(
             _quoted(start) + ".*", older_than_ms, with_begun=with_begun
         )
