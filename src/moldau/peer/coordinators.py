@@ -15,6 +15,7 @@ from moldau.peer.cluster import Cluster
 from moldau.peer.connection import Connection
 from moldau.peer.dialogue import Asked
 from moldau.peer.errors import RETRIABLE, PeerError, Refused
+from moldau.peer.transactions import Transactions
 from moldau.peer.view import Node
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -74,6 +75,7 @@ class Coordinators:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._transactions = Transactions(cluster)
         self._coordinators: dict[str, Node] = {}
 
     def begin(
@@ -151,7 +153,12 @@ class Coordinators:
             self._insist(ask)
 
     def ongoing(
-        self, pattern: str, older_than_ms: int = -1, *, with_begun: bool = False
+        self,
+        pattern: str,
+        older_than_ms: int = -1,
+        *,
+        with_begun: bool = False,
+        within_s: float | None = None,
     ) -> list[str]:
         """Return the ids of open transactions that match a pattern (RE2), of all coordinators.
 
@@ -164,15 +171,14 @@ class Coordinators:
             "transactional_id_pattern": pattern,
         }
 
-        def ask() -> list[str]:
-            found: list[str] = []
-            for node in self._cluster.metadata([]).nodes.values():
-                answer = self._cluster.to(node).ask(Api.LIST_TRANSACTIONS, values)
-                _check(answer.error_code, f"transactions at {node}")
-                found += [str(each.transactional_id) for each in answer.transaction_states]
-            return found
+        def ask(node: Node) -> list[str]:
+            answer = self._cluster.to(node).ask(Api.LIST_TRANSACTIONS, values)
+            _check(answer.error_code, f"transactions at {node}")
+            return [str(each.transactional_id) for each in answer.transaction_states]
 
-        return self._insist(ask)
+        # While a coordinator moves, two brokers may tell of the same one.
+        found = self._insist(lambda: self._transactions.of_all(ask), within_s)
+        return list(dict.fromkeys(found))
 
     def _end_once(
         self, left: Collection[PreparedTransaction], commits: bool

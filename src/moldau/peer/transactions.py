@@ -6,9 +6,9 @@ knows which producers have a transaction open in it, and where each began.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from moldau.peer.cluster import TRANSACTION, Cluster
@@ -18,6 +18,8 @@ from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from moldau.wire.messages import milliseconds
+
+T = TypeVar("T")
 
 STATE_TOPIC = "__transaction_state"
 # The beginning of every transactional id of the Spark sink; rights can be given for it as a whole.
@@ -108,9 +110,8 @@ class Transactions:
     def of_producers(self, producer_ids: Collection[int]) -> list[DescribedTransaction]:
         """Return all open transactions of these producers: what is missing, no coordinator knows.
 
-        A broker tells only of the partitions of the state topic that it leads, so all of them must
-        have a leader that says so itself, before and after. Refused if we may not see every
-        transactional id: what is hidden from us looks as if it were not there.
+        Refused if we may not see every transactional id: what is hidden from us looks as if it were
+        not there.
         """
         wanted = Filters(OPEN_STATES, producer_ids)
 
@@ -121,19 +122,34 @@ class Transactions:
                 return []
             topic.check()
             self._check_sight()
-            found: list[DescribedTransaction] = []
-            seen: set[int] = set()
-            for node in _coordinators(view):
-                before = self._led_by(node)
-                found += self._describe_listed(self._list_of(node, wanted))
-                seen.update(index for index, _ in before & self._led_by(node))
-            unseen = topic.leaders.keys() - seen
-            if unseen:
-                what = f"partition {min(unseen)} of {STATE_TOPIC}"
-                raise Refused(Error.COORDINATOR_NOT_AVAILABLE, what)
-            return found
+            return self.of_all(lambda node: self._describe_listed(self._list_of(node, wanted)))
 
         return self._cluster.insist(ask)
+
+    def of_all(self, ask: Callable[[Node], list[T]]) -> list[T]:
+        """Return what all coordinators say, asked once; Refused, to come again, if one is missing.
+
+        A broker tells only of the partitions of the state topic that it leads, so all of them must
+        have a leader that says so itself, before and after. If we may not see the topic, all
+        brokers are asked, and nobody can tell whether one is missing.
+        """
+        view = self._cluster.metadata((STATE_TOPIC,))
+        topic = view.topics[STATE_TOPIC]
+        if not topic.exists:
+            return []
+        is_hidden = topic.error == Error.TOPIC_AUTHORIZATION_FAILED
+        found: list[T] = []
+        seen: set[int] = set()
+        for node in _coordinators(view):
+            before = set() if is_hidden else self._led_by(node)
+            found += ask(node)
+            if not is_hidden:
+                seen.update(index for index, _ in before & self._led_by(node))
+        unseen = topic.leaders.keys() - seen
+        if unseen:
+            what = f"partition {min(unseen)} of {STATE_TOPIC}"
+            raise Refused(Error.COORDINATOR_NOT_AVAILABLE, what)
+        return found
 
     def describe(self, id: str) -> DescribedTransaction:
         """Return what the coordinator knows; Refused if it knows no such transactional id."""

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from moldau.peer.cluster import Cluster
 from moldau.peer.coordinators import LOST, Coordinators, PreparedTransaction
-from moldau.peer.errors import name_of
+from moldau.peer.errors import PeerError, name_of
 from moldau.peer.transactions import SINK_PREFIX
 from moldau.spark.errors import WriteFailed
 from moldau.spark.sink.commit_log import CommitLog
@@ -22,6 +22,9 @@ from moldau.spark.sink.commits import Claim, Decision, Ended, Entry, Over, Query
 from moldau.wire.errors import Error
 
 log = logging.getLogger("moldau.spark")
+
+# How long to wait for coordinators that cannot be asked what attempts of tasks have left open.
+SWEEP_WITHIN_S = 30.0
 
 
 class Fenced(WriteFailed):
@@ -224,14 +227,28 @@ class Committer:
         """Abort what this run and those before it have staged and not decided; return how many.
 
         A task that has not written yet is fenced: what it has sent may arrive after it was killed.
-        Runs that this one does not know of are later ones, and are left alone.
+        Runs that this one does not know of are later ones, and are left alone. What was decided
+        does not depend on any of this, so nothing fails here.
         """
+        try:
+            return self._sweep(query, run, earlier)
+        except PeerError as problem:
+            log.warning(
+                "open transactions of query %r were not looked for, or not aborted: %s. What "
+                "attempts of tasks have left holds read-committed consumers back until the next "
+                "commit of the query, or until `moldau transactions recover`",
+                query,
+                problem,
+            )
+            return 0
+
+    def _sweep(self, query: str, run: str, earlier: Iterable[str]) -> int:
         decision = self.log.commits.of(query).unended
         decided = {each.id for each in decision.transactions} if decision is not None else set()
         known = {run, *earlier}
         strays = [
             id
-            for id in self.ongoing(query, with_begun=True)
+            for id in self.ongoing(query, with_begun=True, within_s=SWEEP_WITHIN_S)
             if parts_of(id)[1] in known and id not in decided
         ]
         self.coordinators.abort(strays)
@@ -249,12 +266,17 @@ class Committer:
         self.sweep(query, run, ())
 
     def ongoing(
-        self, query: str | None = None, older_than_ms: int = -1, *, with_begun: bool = False
+        self,
+        query: str | None = None,
+        older_than_ms: int = -1,
+        *,
+        with_begun: bool = False,
+        within_s: float | None = None,
     ) -> list[str]:
         """Return the ids of open transactions of sinks, or of one query's; see `Coordinators`."""
         start = SINK_PREFIX if query is None else f"{SINK_PREFIX}{query}/"
         found = self.coordinators.ongoing(
-            _quoted(start) + ".*", older_than_ms, with_begun=with_begun
+            _quoted(start) + ".*", older_than_ms, with_begun=with_begun, within_s=within_s
         )
         return [id for id in found if parts_of(id)[1] and query in (None, parts_of(id)[0])]
 
