@@ -77,7 +77,7 @@ def refusal(oauthbearer: Oauthbearer, token: str) -> str | None:
     return None
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, VALUES)) | VALUES,
     VALUES,
