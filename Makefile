@@ -43,9 +43,8 @@ console: $(VENV)/.console
 test: lint
 	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=20 -m "not slow" $(PYTEST_ARGS)
 
-# These wait even more, for Spark to start and for brokers to come back.
 test-slow: $(VENV)/.package $(VENV)/.spark $(VENV)/.browser
-	$(BIN)/python -m pytest -n 4 --dist worksteal --durations=20 -m slow $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=20 -m slow $(PYTEST_ARGS)
 
 lint: $(VENV)/.package $(VENV)/.spark
 	$(BIN)/ruff check

@@ -27,6 +27,9 @@ hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+# The limit of a test that takes minutes.
+_LONG_S = 900
+
 NO_ZOOKEEPER = find_spec("pyspark") is None
 
 _tree = pytest.StashKey[set[str]]()
@@ -34,10 +37,12 @@ _keeper = pytest.StashKey[EnsembleKeeper]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take Ctrl-C although we may run in the background of a script, which ignores it: the programs
-    that tests start, and end by Ctrl-C, would inherit that."""
+    """Set what the programs that tests start inherit."""
+    # In the background of a script Ctrl-C is ignored; tests end programs by it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Whoever starts Spark here does little with it: compiling that well costs more than it saves.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
     if hasattr(config, "workerinput") and config.args == ["tests"]:
         number = int(config.workerinput["workerid"].removeprefix("gw"))
         config.args = folders_from(number / config.workerinput["workercount"])
@@ -58,8 +63,16 @@ def folders_from(part: float) -> list[str]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what needs Spark first: `--dist worksteal` gives the first tests to one worker, and takes
-    from the end of its queue what others do, so that only one of them starts a Spark."""
-    items.sort(key=lambda item: (item.get_closest_marker("spark") is None, item.path))
+    from the end of its queue what others do, so that only one of them starts a Spark. What takes
+    minutes comes before all: begun late, it would run on alone."""
+    items.sort(
+        key=lambda item: (item.get_closest_marker("spark") is None, not _is_long(item), item.path)
+    )
+
+
+def _is_long(item: pytest.Item) -> bool:
+    limit = item.get_closest_marker("timeout")
+    return limit is not None and limit.args[0] >= _LONG_S
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -25,7 +25,7 @@ from moldau.schemas.client import RegistryClient
 # Calls that are answered at the same time.
 _THREADS = 8
 _REGISTRY_WITHIN_S = 10.0
-_LOOP_WITHIN_S = 30.0
+_LOOP_WITHIN_S = 60.0
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from typing import IO
 
 from moldau.local.watchdog import Watchdog
 
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 180.0
 STOP_WITHIN_S = 60.0
 _LOG_TAIL = 3000
 

@@ -35,7 +35,7 @@ _MOST_KEPT = 16
 _KEPT_S = 600.0
 _SPARE_S = 120.0
 # How much longer than it was told a worker may take.
-_GRACE_S = 10.0
+_GRACE_S = 30.0
 
 
 def require_extra() -> None:
