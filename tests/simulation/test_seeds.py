@@ -18,7 +18,7 @@ from tests.simulation.scenario.scenario import Fault, Scenario, scenario, themed
 from tests.simulation.scenario.shrink import shrink
 
 _ROOT = Path(__file__).parents[2]
-_SEEDS = 30
+_SEEDS = 24
 # A client that was kept waiting for what it had lost; a log whose first segment was forgotten; a
 # transaction that counted as decided by a marker that could still be lost; a wrong bit in an index
 # of aborted transactions; markers that were answered before all of them were written.
