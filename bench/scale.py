@@ -29,6 +29,10 @@ class Amounts:
     memory_rows: tuple[int, int]
     registry_lookups: int
     registry_batches: int
+    console_records: int
+    console_topics: int
+    console_samples: int
+    console_messages: int
 
 
 _AMOUNTS = {
@@ -51,6 +55,10 @@ _AMOUNTS = {
         memory_rows=(1_000_000, 10_000_000),
         registry_lookups=20_000,
         registry_batches=2_000,
+        console_records=10_000_000,
+        console_topics=5_000,
+        console_samples=6,
+        console_messages=100_000,
     ),
     QUICK.name: Amounts(
         cold_bytes=GB // 2,
@@ -71,6 +79,10 @@ _AMOUNTS = {
         memory_rows=(250_000, 2_500_000),
         registry_lookups=6_000,
         registry_batches=400,
+        console_records=2_000_000,
+        console_topics=2_000,
+        console_samples=3,
+        console_messages=100_000,
     ),
     TINY.name: Amounts(
         cold_bytes=4_000_000,
@@ -91,6 +103,10 @@ _AMOUNTS = {
         memory_rows=(5000, 20_000),
         registry_lookups=320,
         registry_batches=8,
+        console_records=20_000,
+        console_topics=20,
+        console_samples=1,
+        console_messages=2_000,
     ),
 }
 

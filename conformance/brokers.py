@@ -69,7 +69,7 @@ def both(*, locked: bool = False) -> Iterator[tuple[Broker, Broker]]:
                 port=port,
                 controller_port=controller_port,
                 settings=settings
-                | (_kafka_listeners(port, controller_port, locked_port) if locked else {}),
+                | (_kafka_locked(port, controller_port, locked_port) if locked else {}),
             )
             kafka.start()
             data = folder / "moldau"
@@ -91,7 +91,7 @@ def both(*, locked: bool = False) -> Iterator[tuple[Broker, Broker]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _kafka_listeners(port: int, controller_port: int, locked_port: int) -> dict[str, str]:
+def _kafka_locked(port: int, controller_port: int, locked_port: int) -> dict[str, str]:
     clients = f"PLAINTEXT://{HOST}:{port},{_LOCKED}://{HOST}:{locked_port}"
     return {
         "listeners": f"{clients},CONTROLLER://{HOST}:{controller_port}",
@@ -99,6 +99,9 @@ def _kafka_listeners(port: int, controller_port: int, locked_port: int) -> dict[
         "listener.security.protocol.map": (
             f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{_LOCKED}:SASL_PLAINTEXT"
         ),
+        # Or it would have no request that takes the right to two-phase commit.
+        "unstable.api.versions.enable": "true",
+        "transaction.two.phase.commit.enable": "true",
     }
 
 

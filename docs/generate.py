@@ -8,6 +8,7 @@ A table stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +26,8 @@ from moldau.settings import INT_MAX, LONG_MAX, Setting, definitions
 from moldau.wire.apis import Api
 
 DOCS = Path(__file__).parent
+# The outcomes of `python -m tests.spark.parity`.
+PARITY = DOCS / "spark-parity.json"
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 BIG = {INT_MAX: "2^31 - 1", LONG_MAX: "2^63 - 1"}
 # The beginning of the text of a setting that is accepted and has no effect.
@@ -217,6 +220,24 @@ def console_api() -> str:
     )
 
 
+def spark_parity() -> str:
+    """Return what Spark's own connector and ours do, as far as it was tried."""
+    found = json.loads(PARITY.read_text("utf-8"))
+    sections = [f"Tried with Spark {found['spark']} and {found['connector']}.\n"]
+    for part in found["parts"]:
+        rows = [
+            (each["feature"], each["kafka"], _of_ours(each), each["note"])
+            for each in part["features"]
+        ]
+        columns = (part["title"], "Spark's own", "Moldau", "instead")
+        sections.append(table(columns, rows))
+    return "\n" + "\n".join(sections) + "\n"
+
+
+def _of_ours(row: Mapping[str, Any]) -> str:
+    return f"{row['moldau']} (**Spark denies it**)" if row["denied"] else str(row["moldau"])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "console-api": console_api,
     "broker-settings": broker_settings,
@@ -226,6 +247,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "apis": apis,
     "missing-apis": missing_apis,
     "command-line": command_line,
+    "spark-parity": spark_parity,
 }
 
 

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,8 @@ _LOG4J_VERSION = "2.24.3"
 _POOL_VERSION = "2.12.0"
 _CACHE = Path(__file__).parents[2] / ".cache" / "kafka"
 _MAVEN_TIMEOUT_S = 300
+# How long a release of the connector is used before Maven is asked for a later one.
+_LOOK_AGAIN_AFTER_S = 24 * 3600
 _LEAST_JAVA = 17
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -126,12 +129,20 @@ def connector_jars(spark_version: str) -> tuple[str, list[Path]]:
 
 def _nearest(artifact: str, spark_version: str) -> tuple[str, Path]:
     reasons = []
-    for version in _candidates(spark_version):
+    versions = _candidates(spark_version)
+    for version in versions:
+        folder = _CACHE / f"{artifact}-{version}"
+        if folder.is_dir() and time.time() - folder.stat().st_mtime < _LOOK_AGAIN_AFTER_S:
+            return version, folder
+    for version in versions:
         wanted = Artifact("org.apache.spark", artifact, version)
         try:
-            return version, fetch(f"{artifact}-{version}", [wanted], transitive=False)
+            folder = fetch(f"{artifact}-{version}", [wanted], transitive=False)
         except Unavailable as reason:
             reasons.append(str(reason))
+        else:
+            os.utime(folder)
+            return version, folder
     raise Unavailable(reasons[0])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.measure.access import measure_access
 from bench.measure.cold_reads import measure_cold_reads
 from bench.measure.compaction import measure_compaction
+from bench.measure.console import measure_console
 from bench.measure.decode import measure_decode
 from bench.measure.door import measure_door
 from bench.measure.log_size import measure_log_size
@@ -22,5 +23,6 @@ MEASUREMENTS: dict[str, Measurement] = {
     "metrics": measure_metrics,
     "access": measure_access,
     "registry": measure_registry,
+    "console": measure_console,
 }
 ALL = OF_USERS | MEASUREMENTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import re
@@ -12,6 +13,7 @@ from importlib.util import find_spec
 
 import fastavro
 
+from bench.load.bad_schemas import bad_requests
 from bench.scale import amounts_of
 from moldau.bench.broker import BrokerUnderTest
 from moldau.bench.errors import BenchFailed
@@ -26,6 +28,8 @@ from moldau.schemas.header import pack_header
 _LOOKUPS = Target(3_000, at_least=True)
 _RECORDS = Target(300_000, at_least=True)
 _HTTP = re.compile(r"HTTP on (http://(\S+):(\d+))")
+_STALL_S = re.compile(r"^moldau_loop_longest_(stall|stall_cpu)_seconds (\S+)$", re.MULTILINE)
+_TOO_LARGE = 413
 _SCHEMAS = 100
 # Requests under way on the one connection.
 _DEPTH = 32
@@ -54,6 +58,7 @@ def measure_registry(bench: Workbench) -> Iterator[Row]:
         if found is None:
             raise BenchFailed(f"the broker serves no HTTP:\n{broker.child.log_tail()}")
         yield _lookups(bench, broker, found[1], (found[2], int(found[3])))
+        yield _bad_input(bench, (found[2], int(found[3])))
         if find_spec("numba") is None:
             raise BenchFailed("the check of records needs moldau[checks]")
         yield _check(bench)
@@ -89,6 +94,42 @@ def _lookups(bench: Workbench, broker: BrokerUnderTest, url: str, address: tuple
         (
             figure("lookups, one core of the broker", "requests/s", per_core, _LOOKUPS),
             figure("lookups, one connection", "requests/s", rates),
+        ),
+    )
+
+
+def _bad_input(bench: Workbench, address: tuple[str, int]) -> Row:
+    """Measure how long the loop is held by input that no registry wants."""
+    bench.say("registry: bad input")
+    took = []
+    connection = http.client.HTTPConnection(*address, timeout=_TIMEOUT_S)
+    for _ in range(bench.scale.repeats):
+        for each in bad_requests():
+            started = time.monotonic()
+            try:
+                connection.request(each.method, each.path, each.body)
+                answer = connection.getresponse()
+                answer.read()
+            except ConnectionError:
+                # The broker hangs up on who goes on sending what is too large.
+                connection.close()
+                if each.status != _TOO_LARGE:
+                    raise
+                continue
+            took.append(1000 * (time.monotonic() - started))
+            if answer.status != each.status:
+                raise BenchFailed(f"{each.name}: {answer.status} instead of {each.status}")
+    connection.request("GET", "/metrics?per_partition=false")
+    metrics = connection.getresponse().read().decode()
+    connection.close()
+    stalls = {name: 1000 * float(value) for name, value in _STALL_S.findall(metrics)}
+    return Row(
+        "registry",
+        "bad input: large, deep and cyclic schemas, patterns that explode",
+        (
+            figure("longest stall", "ms", [stalls["stall"]], Target(50)),
+            figure("most CPU time of a stall over 50 ms", "ms", [stalls["stall_cpu"]]),
+            figure("the answer that took longest", "ms", [max(took)]),
         ),
     )
 

@@ -100,7 +100,10 @@ def _script(api: Api, question: Question) -> Callable[[Session, int], None]:
             values = question.values(s, topic, group)
             if version >= _BY_ID.get(api, 1 << 15):
                 values = _by_id(values, topic, topic_id)
-            s.ask(what, api, version, via=user, **values)
+            if question.shown is None:
+                s.ask(what, api, version, via=user, **values)
+            else:
+                s.note(what, question.shown(s, user.ask(api, version, values)), api)
 
         rights = question.rights(topic, group)
         ask("no right")

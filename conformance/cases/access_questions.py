@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from conformance.cases.coordination.groups import commit
+from conformance.cases.coordination.membership import ready
 from conformance.session import Session
 from moldau.wire.acls import CLUSTER_NAME, Operation, Resource
 from moldau.wire.apis import Api
@@ -23,6 +25,8 @@ class Question(NamedTuple):
     first: int = 0
     # What has to be there, besides a topic and a group.
     prepare: Callable[[Session, str, str], None] = lambda s, topic, group: None
+    # What is compared of an answer that tells of other cases, too; None for all of it.
+    shown: Callable[[Session, Any], Any] | None = None
 
 
 def _topic(*operations: Operation) -> Rights:
@@ -46,6 +50,7 @@ _PARTITION = {"partition_index": 0}
 
 
 def every() -> dict[str, Any]:
+    """A filter of all rules about a user, to be named."""
     return {
         "resource_type_filter": 1,
         "resource_name_filter": None,
@@ -54,6 +59,78 @@ def every() -> dict[str, Any]:
         "host_filter": None,
         "operation": 1,
         "permission_type": 1,
+    }
+
+
+def _rule(topic: str) -> dict[str, Any]:
+    """A rule about somebody who asks for nothing."""
+    return {
+        "resource_type": Resource.TOPIC,
+        "resource_name": topic,
+        "resource_pattern_type": 3,
+        "principal": "User:carol",
+        "host": "*",
+        "operation": _O.READ,
+        "permission_type": 3,
+    }
+
+
+def _rules_of(topic: str) -> dict[str, Any]:
+    return every() | {"resource_name_filter": topic, "principal_filter": "User:carol"}
+
+
+def _make_rule(s: Session, topic: str, group: str) -> None:
+    s.quietly(Api.CREATE_ACLS, 3, creations=[_rule(topic)])
+    s.until(lambda: bool(s.quietly(Api.DESCRIBE_ACLS, 3, **_rules_of(topic)).resources), "a rule")
+
+
+def _rule_to_delete(s: Session, topic: str, group: str) -> dict[str, Any]:
+    _make_rule(s, topic, group)
+    return {"filters": [_rules_of(topic)]}
+
+
+def _doomed(topic: str) -> str:
+    return f"{topic}-doomed"
+
+
+def make_doomed(s: Session, topic: str) -> str:
+    """Have a topic anew that may be deleted; its name."""
+    name = _doomed(topic)
+    s.quietly(Api.DELETE_TOPICS, 5, topic_names=[name], timeout=5000)
+    s.wait_for_no_topic(name)
+    s.create(name)
+    return name
+
+
+def _topic_to_delete(s: Session, topic: str, group: str) -> dict[str, Any]:
+    name = make_doomed(s, topic)
+    return {"topic_names": [name], "topics": [{"name": name}], "timeout": 5000}
+
+
+def on_doomed(topic: str, group: str) -> list[Right]:
+    name = _doomed(topic)
+    return [(each, Resource.TOPIC, name) for each in (_O.DESCRIBE, _O.DELETE)]
+
+
+def make_group(s: Session, topic: str, group: str) -> None:
+    """Have a group, by an offset that it has committed."""
+    ready(s)
+    commit(s, group, topic)
+
+
+def own_groups(s: Session, answer: Any) -> Any:
+    """The groups of this case, in an order that says nothing."""
+    mine = [each for each in answer.groups if each.group_id.startswith(s.scope)]
+    shown = sorted((s.symbols.plain(each) for each in mine), key=lambda each: each["group_id"])
+    return {"error_code": answer.error_code, "groups": shown}
+
+
+def altered(kind: int, name: str, key: str, value: str, **more: Any) -> dict[str, Any]:
+    """A setting to be changed, and only checked."""
+    change = {"name": key, "value": value, **more}
+    return {
+        "resources": [{"resource_type": kind, "resource_name": name, "configs": [change]}],
+        "validate_only": True,
     }
 
 
@@ -161,14 +238,7 @@ QUESTIONS: dict[Api, Question] = {
         },
         _topic(_O.CREATE),
     ),
-    Api.DELETE_TOPICS: Question(
-        lambda s, t, g: {
-            "topic_names": [t + "-not-there"],
-            "topics": [{"name": t + "-not-there"}],
-            "timeout": 5000,
-        },
-        lambda t, g: [(_O.DESCRIBE, Resource.TOPIC, t + "-not-there")],
-    ),
+    Api.DELETE_TOPICS: Question(_topic_to_delete, on_doomed),
     Api.DELETE_RECORDS: Question(
         lambda s, t, g: {
             "topics": [{"name": t, "partitions": [{**_PARTITION, "offset": 0}]}],
@@ -188,9 +258,16 @@ QUESTIONS: dict[Api, Question] = {
         },
         _topic(_O.DESCRIBE),
     ),
-    Api.DESCRIBE_ACLS: Question(lambda s, t, g: every(), _cluster(_O.DESCRIBE)),
-    Api.CREATE_ACLS: Question(lambda s, t, g: {"creations": []}, _cluster(_O.ALTER)),
-    Api.DELETE_ACLS: Question(lambda s, t, g: {"filters": [every()]}, _cluster(_O.ALTER)),
+    Api.DESCRIBE_ACLS: Question(
+        lambda s, t, g: _rules_of(t), _cluster(_O.DESCRIBE), prepare=_make_rule
+    ),
+    Api.CREATE_ACLS: Question(
+        lambda s, t, g: {
+            "creations": [_rule(t), _rule("not-the-cluster") | {"resource_type": Resource.CLUSTER}]
+        },
+        _cluster(_O.ALTER),
+    ),
+    Api.DELETE_ACLS: Question(_rule_to_delete, _cluster(_O.ALTER)),
     Api.DESCRIBE_CONFIGS: Question(
         lambda s, t, g: {
             "resources": [
@@ -200,17 +277,11 @@ QUESTIONS: dict[Api, Question] = {
         _topic(_O.DESCRIBE_CONFIGS),
     ),
     Api.ALTER_CONFIGS: Question(
-        lambda s, t, g: {
-            "resources": [{"resource_type": 2, "resource_name": t, "configs": []}],
-            "validate_only": True,
-        },
+        lambda s, t, g: altered(2, t, "cleanup.policy", "compact"),
         _topic(_O.ALTER_CONFIGS),
     ),
     Api.INCREMENTAL_ALTER_CONFIGS: Question(
-        lambda s, t, g: {
-            "resources": [{"resource_type": 2, "resource_name": t, "configs": []}],
-            "validate_only": True,
-        },
+        lambda s, t, g: altered(2, t, "cleanup.policy", "compact", config_operation=0),
         _topic(_O.ALTER_CONFIGS),
     ),
     Api.ALTER_REPLICA_LOG_DIRS: Question(
@@ -294,14 +365,13 @@ QUESTIONS: dict[Api, Question] = {
         _topic(_O.DESCRIBE),
     ),
     Api.LIST_GROUPS: Question(
-        lambda s, t, g: {"states_filter": ["NoSuchState"], "types_filter": []},
-        _cluster(_O.DESCRIBE),
-        # Before that, those of other cases are listed as well.
-        first=4,
+        lambda s, t, g: {"states_filter": [], "types_filter": []},
+        _group(_O.DESCRIBE),
+        prepare=make_group,
+        shown=own_groups,
     ),
     Api.DESCRIBE_LOG_DIRS: Question(
-        lambda s, t, g: {"topics": [{"topic": t + "-not-there", "partitions": [0]}]},
-        _cluster(_O.DESCRIBE),
+        lambda s, t, g: {"topics": [{"topic": t, "partitions": [0]}]}, _cluster(_O.DESCRIBE)
     ),
     Api.ALTER_PARTITION_REASSIGNMENTS: Question(
         lambda s, t, g: {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,8 +49,9 @@ class AioClient:
     sends_null_headers = True
     sends_null_key_and_value = False
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Mapping[str, Any] | None = None) -> None:
         self.bootstrap = bootstrap
+        self._security = dict(security or {})
 
     def produce(
         self,
@@ -71,6 +72,7 @@ class AioClient:
                 max_request_size=LARGEST_REQUEST,
                 linger_ms=5,
                 retry_backoff_ms=10,
+                **self._security,
             )
             await producer.start()
             try:
@@ -156,6 +158,7 @@ class AioClient:
             auto_offset_reset="none",
             fetch_max_wait_ms=100,
             retry_backoff_ms=10,
+            **self._security,
         )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -77,8 +77,9 @@ class ConfluentClient:
     sends_null_headers = True
     sends_null_key_and_value = True
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Mapping[str, Any] | None = None) -> None:
         self.bootstrap = bootstrap
+        self._security = dict(security or {})
 
     def produce(
         self,
@@ -98,6 +99,7 @@ class ConfluentClient:
                 "enable.idempotence": idempotent,
                 "message.max.bytes": LARGEST_MESSAGE,
                 "message.timeout.ms": int(WITHIN_S * 1000),
+                **self._security,
             }
         )
         return send(producer, topic, messages, partition)
@@ -139,7 +141,7 @@ class ConfluentClient:
         return offsets
 
     def _consumer(self) -> Consumer:
-        return Consumer(
+        consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "group.id": "unused",
@@ -147,8 +149,13 @@ class ConfluentClient:
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 100,
+                **self._security,
             }
         )
+        if "oauth_cb" in self._security:
+            # It asks for a token only while it is polled, and without one connects to nobody.
+            consumer.poll(0.1)
+        return consumer
 
 
 def send(

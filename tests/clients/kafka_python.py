@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,8 +47,9 @@ class KafkaPythonClient:
     sends_null_headers = False
     sends_null_key_and_value = False
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Mapping[str, Any] | None = None) -> None:
         self.bootstrap = bootstrap
+        self._security = dict(security or {})
 
     def produce(
         self,
@@ -68,6 +69,7 @@ class KafkaPythonClient:
             max_request_size=LARGEST_REQUEST,
             linger_ms=5,
             retry_backoff_ms=10,
+            **self._security,
         )
         try:
             sent = [
@@ -131,6 +133,7 @@ class KafkaPythonClient:
             auto_offset_reset="none",
             fetch_max_wait_ms=100,
             retry_backoff_ms=10,
+            **self._security,
         )
 
 

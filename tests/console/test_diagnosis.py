@@ -59,3 +59,10 @@ def test_partitions_can_be_the_reason(expected: str, partitions: list[dict[str, 
 
 def test_a_transaction_further_on_is_no_reason() -> None:
     assert "transaction" not in reasons({"committed": 5, "held_at": 9})
+
+
+def test_members_of_a_share_group_share_every_partition() -> None:
+    facts = {("t", 0): PartitionFacts(7, None, "all of them")}
+    summary, found = diagnose(GroupFacts("g", "stable", 3, facts, is_share=True))
+    assert summary == "g is 7 messages behind"
+    assert [each.what for each in found] == ["its members read, and nothing seems to hold them up"]

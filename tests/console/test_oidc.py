@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from moldau.console.access.sessions import IDLE_S
 from moldau.console.settings import ConsoleSettings, OidcSettings
 from moldau.http.thread import HttpThread
 from moldau.testing import Broker
@@ -32,6 +34,8 @@ class Issuer:
         self.challenge = ""
         self.nonce = ""
         self.more: dict[str, Any] = {}
+        # Of whom the access token is, for brokers.
+        self.user = "ann"
 
     def routes(self) -> list[Route]:
         return [
@@ -61,12 +65,25 @@ class Issuer:
         proof = base64.urlsafe_b64encode(digest).decode().rstrip("=")
         if given["code"] != "right" or proof != self.challenge:
             return JSONResponse({"error": "invalid_grant"}, 400)
+        now = int(time.time())
         claims = {
-            "iss": self.url, "aud": "console", "sub": "1", "preferred_username": "ann",
-            "exp": int(time.time()) + 60, "nonce": self.nonce,
+            "iss": self.url, "aud": "console", "sub": "1", "preferred_username": self.user,
+            "exp": now + 60, "nonce": self.nonce,
         }  # fmt: skip
-        token = jwt.encode({"alg": "RS256", "kid": "one"}, claims | self.more, self.key)
-        return JSONResponse({"id_token": token, "access_token": "x", "token_type": "Bearer"})
+        access = {
+            "iss": self.url, "aud": "brokers", "sub": self.user, "iat": now, "exp": now + 60,
+            "jti": uuid4().hex,
+        }  # fmt: skip
+        return JSONResponse(
+            {
+                "id_token": self._signed(claims | self.more),
+                "access_token": self._signed(access),
+                "token_type": "Bearer",
+            }
+        )
+
+    def _signed(self, claims: dict[str, Any]) -> str:
+        return jwt.encode({"alg": "RS256", "kid": "one"}, claims, self.key)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +130,32 @@ def test_somebody_whom_the_issuer_vouches_for_gets_a_session(
     console.get("api/topics")
     console.send("DELETE", "api/session")
     console.get("api/topics", 401)
+
+
+def test_the_token_of_somebody_whose_session_is_over_is_gone(
+    issuer: Issuer, shared_broker: Broker
+) -> None:
+    by_token = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    oidc = OidcSettings(issuer.url, "console")
+    settings = ConsoleSettings(shared_broker.bootstrap, sign_in=by_token, oidc=oidc)
+    with RunningConsole(settings) as console:
+
+        def tokens() -> int:
+            assert console.console.oidc is not None
+            folder = console.console.oidc._folder
+            assert folder is not None
+            return len(list(folder.iterdir()))
+
+        for _ in range(2):
+            assert come_back(console, state=begun(console, issuer), code="right").is_redirect
+        assert tokens() == 2
+        console.send("DELETE", "api/session")
+        assert tokens() == 1
+        # The other one is never seen again.
+        for session in console.console.sessions._open.values():
+            session.seen -= IDLE_S + 1
+        console.console.sessions.drop_old()
+        assert tokens() == 0
 
 
 @pytest.mark.parametrize(

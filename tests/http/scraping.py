@@ -22,9 +22,12 @@ class Sample:
 class Scrape:
     """All samples of one scrape."""
 
-    def __init__(self, url: str, *, is_open: bool = False) -> None:
+    def __init__(self, url: str, *, is_open: bool = False, per_partition: bool = True) -> None:
         answer = httpx.get(
-            f"{url}/metrics", headers={"accept": OPEN_METRICS} if is_open else {}, timeout=30
+            f"{url}/metrics",
+            params={} if per_partition else {"per_partition": "false"},
+            headers={"accept": OPEN_METRICS} if is_open else {},
+            timeout=30,
         )
         assert answer.status_code == 200, answer.text
         self.content_type = answer.headers["content-type"]

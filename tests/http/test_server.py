@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -13,10 +14,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
+from moldau.broker.net.hangups import Hangups
+from moldau.http.server import HttpLimits, HttpServer
 from moldau.local.ports import free_ports
 from moldau.testing import Broker
-from moldau.testing.waiting import until
+from moldau.testing.waiting import until, until_async
 from moldau.wire.apis import Api
 from tests.broker.broker_process import BrokerProcess
 from tests.broker.wire_client import Client, inside
@@ -162,19 +168,77 @@ def test_headers_without_end_cost_the_connection(impatient: Broker) -> None:
     assert is_healthy(impatient)
 
 
-def test_connections_above_the_limit_are_closed_and_the_others_served(broker: Broker) -> None:
+def test_one_connection_too_many_takes_the_place_of_the_one_that_rests_longest(
+    broker: Broker,
+) -> None:
     held = [connected(broker) for _ in range(20)]
     try:
         for connection in held:
             connection.sendall(GET)
             assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
-        with closing(connected(broker)) as one_too_many:
-            assert read_all(one_too_many) == b""
-        held[0].sendall(GET)
-        assert held[0].recv(4096).startswith(b"HTTP/1.1 200 ")
+        with closing(connected(broker)) as newcomer:
+            newcomer.sendall(GET)
+            assert newcomer.recv(4096).startswith(b"HTTP/1.1 200 ")
+        assert read_all(held[0]) == b""
+        for connection in held[1:]:
+            connection.sendall(GET)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
     finally:
         for connection in held:
             connection.close()
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00", b"GET /hea"])
+def test_those_who_say_nothing_do_not_shut_others_out(
+    tmp_path: Path, protocol: str, said: bytes
+) -> None:
+    given: dict[str, str | int] = {
+        **LIMITS,
+        **tls_settings(tmp_path),
+        "http.security.protocol": protocol,
+    }
+    with Broker(given, http_listen="127.0.0.1:0") as broker:
+        host, _, port = broker.http_url.partition("://")[2].rpartition(":")
+        silent = [socket.create_connection((host, int(port)), PATIENCE_S) for _ in range(60)]
+        for each in silent:
+            with suppress(OSError):
+                each.sendall(said)
+        # None of them is given up for its own sake: a request may take 30 s to come.
+        with httpx.Client(verify=client_context(), timeout=PATIENCE_S) as client:
+            for _ in range(3):
+                assert client.get(f"{broker.http_url}/healthz").status_code == 200
+        for each in silent:
+            each.close()
+
+
+def test_those_who_are_being_answered_keep_their_places() -> None:
+    async def play() -> None:
+        release = asyncio.Event()
+
+        async def slow(request: Request) -> Response:
+            await release.wait()
+            return Response("done")
+
+        hangups = Hangups(asyncio.get_running_loop().call_later)
+        limits = HttpLimits(connections=2)
+        server = HttpServer("127.0.0.1", 0, [Route("/slow", slow)], limits, hangups)
+        await server.start()
+        try:
+            async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as client:
+                busy = [asyncio.create_task(client.get("/slow")) for _ in range(2)]
+                await until_async(lambda: len(server._state.tasks) == 2, "both requests")
+                reader, writer = await asyncio.open_connection(server.host, server.port)
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+                writer.close()
+                release.set()
+                assert [(await each).text for each in busy] == ["done", "done"]
+        finally:
+            await server.stop()
+            hangups.tell()
+
+    asyncio.run(play())
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])

@@ -9,6 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,34 @@ def test_files_are_for_their_owner_and_stay_the_same(tmp_path: Path) -> None:
     again = SecureFolder(tmp_path / "secure").broker_settings(0, "0.0.0.0:9092", "b:9092")
     jaas = "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config"
     assert again[jaas] == first[jaas]
+
+
+def test_brokers_that_begin_at_once_share_one_authority_and_tell_of_each_other(
+    tmp_path: Path,
+) -> None:
+    def begin(broker: int) -> str:
+        folder = SecureFolder(tmp_path / "shared")
+        folder.add_broker(broker, f"b{broker}:9092")
+        return folder.authority.read_text() + folder.client_settings("")["sasl.jaas.config"]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(begin, range(8)))) == 1
+    config = (tmp_path / "shared" / "admin.properties").read_text()
+    told = config.partition("bootstrap.servers=")[2].partition("\n")[0]
+    assert set(told.split(",")) == {f"b{broker}:9092" for broker in range(8)}
+    # A broker that moves is not looked for where it was, nor one that takes any port.
+    folder = SecureFolder(tmp_path / "shared")
+    folder.add_broker(0, "elsewhere:1")
+    folder.add_broker(1, "")
+    config = (tmp_path / "shared" / "admin.properties").read_text()
+    assert "elsewhere:1" in config
+    assert "b0:9092" not in config
+    assert "b1:9092" not in config
+
+
+def test_an_authority_without_locks_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("broker", "--authority", "shared")) == 2
+    assert "--secure" in capsys.readouterr().err
 
 
 def test_moldau_broker_secure_locks_a_broker_and_prints_what_a_client_needs(tmp_path: Path) -> None:

@@ -28,6 +28,11 @@ def copies(cluster: Cluster, topic: str) -> int:
     return len(cluster.view(0).partitions[topic, 0].replicas)
 
 
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the ledger has warned of; a broker may say that the machine is busy."""
+    return [each.getMessage() for each in caplog.records if each.name.startswith("moldau.peer")]
+
+
 def test_a_ledger_has_copies_for_brokers_that_are_away_for_a_moment(
     ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -53,7 +58,7 @@ def test_a_ledger_has_copies_for_brokers_that_are_away_for_a_moment(
         require(cluster, "restarted")
         assert not waits
         assert copies(cluster, "restarted") == 3
-        assert caplog.text == ""
+        assert not told(caplog)
         cluster.stop(2)
         monkeypatch.setattr(ledgers, "_AWAY_S", 0.1)
         require(cluster, "gone")
@@ -69,4 +74,4 @@ def test_a_ledger_has_copies_for_brokers_that_are_away_for_a_moment(
         for topic in ("gone", "careless", "restarted"):
             caplog.clear()
             require(cluster, topic)
-            assert caplog.text == ""
+            assert not told(caplog)

@@ -1,4 +1,4 @@
-"""Each simulation in a process of its own.
+"""Each simulation in a process of its own, forked from one that has all modules loaded.
 
 It exchanges `os`, `time` and more in Moldau's modules, which a real broker that other tests share,
 in a thread of this process, must not see. None of them is ever skipped: whoever tries to, fails.
@@ -25,10 +25,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
         return None
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    here, there = multiprocessing.get_context("spawn").Pipe()
-    child = multiprocessing.get_context("spawn").Process(
-        target=_run, args=(there, pyfuncitem.obj, arguments)
-    )
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.simulation.loaded"])
+    here, there = context.Pipe()
+    child = context.Process(target=_run, args=(there, pyfuncitem.obj, arguments))
     child.start()
     there.close()
     try:

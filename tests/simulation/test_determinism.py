@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from moldau.testing import Broker
-from tests.simulation.scenario.play import Outcome, play
+from tests.simulation.scenario.outcome import Outcome
+from tests.simulation.scenario.play import play
 from tests.simulation.scenario.scenario import scenario, themed
 
 _SEEDS = (3, 5)

@@ -29,6 +29,24 @@ def woken(seed: int) -> tuple[list[int], list[int]]:
     return arrived, done
 
 
+def test_a_frozen_process_comes_to_what_it_has_received_before_its_timers() -> None:
+    """As asyncio does: it looks at its sockets, and then at the clock."""
+    loop = VirtualLoop(random.Random(1))
+    process = Process("frozen", Machine("frozen", "10.0.0.1"))
+    done: list[str] = []
+
+    def begin() -> None:
+        loop.call_later(0.5, done.append, "timer")
+        process.frozen_until = loop.now_s + 1.0
+
+    loop.soon_in(process, begin)
+    loop.later_in(loop.outside, 0.8, loop.soon_in, process, done.append, "received")
+    loop.later_in(loop.outside, 2.0, loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert done == ["received", "timer"]
+
+
 def test_a_frozen_process_wakes_to_what_arrived_in_the_order_of_arrival() -> None:
     for seed in range(50):
         arrived, done = woken(seed)

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from deltalake import DeltaTable
-
 from tests.spark.standalone import QUICK_JAVA
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +60,3 @@ class Driver:
 
     def said(self) -> str:
         return self._log.read_text("utf-8", "replace")[-3000:]
-
-
-def version_of(table: Path) -> int:
-    return DeltaTable(table).version() if DeltaTable.is_deltatable(str(table)) else -1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +13,15 @@ import pytest
 
 from moldau.security.client_config import CLIENT_CONFIG_VARIABLE
 from moldau.testing import Broker
-from tests.spark.both_sources import UNAVAILABLE
+from tests.clients.security.doors import DOORS, PASSWORD, Door, broker_with_all_doors
+from tests.spark.own_connector import UNAVAILABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 300
+ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(WITHIN_S + 20)]
 
@@ -70,21 +71,33 @@ def test_a_password_from_a_file_is_in_no_plan_no_checkpoint_and_no_log(tmp_path:
             assert secret.encode() not in path.read_bytes(), path
 
 
-def test_sparks_own_connector_gets_in_and_is_told_of_a_wrong_password(tmp_path: Path) -> None:
-    with Broker(secure=True) as broker:
-        broker.create_topic("locked")
-        texts = broker.client_settings
-        # Its default form of a truststore is JKS.
-        texts = {**texts, "ssl.truststore.type": "PEM"}
-        right = {f"kafka.{name}": text for name, text in texts.items()}
-        jaas = re.sub('password="[^"]*"', 'password="a guess"', texts["sasl.jaas.config"])
-        wrong = right | {"kafka.sasl.jaas.config": jaas}
-        paths = [tmp_path / "right.json", tmp_path / "wrong.json"]
-        for path, options in zip(paths, (right, wrong), strict=True):
-            path.write_text(json.dumps(options))
+def test_sparks_own_connector_uses_every_door_and_is_told_of_a_wrong_password(
+    tmp_path: Path,
+) -> None:
+    # Each is tried over TLS, and one password without.
+    doors = [each for each in DOORS if each.protocol != "SASL_PLAINTEXT"]
+    doors.append(Door("SASL_PLAINTEXT", "SCRAM-SHA-256"))
+    wrong = Door("SASL_SSL", "SCRAM-SHA-512")
+    paths = []
+
+    def prepare(broker: Broker, topic: str, door: Door, password: str = PASSWORD) -> None:
+        broker.create_topic(topic)
+        texts = door.properties(broker, tmp_path)
+        options = {f"kafka.{key}": text.replace(PASSWORD, password) for key, text in texts.items()}
+        paths.append(tmp_path / f"{topic}.json")
+        paths[-1].write_text(json.dumps({"topic": topic, "options": options}))
+
+    with broker_with_all_doors(tmp_path) as broker:
+        for door in doors:
+            prepare(broker, f"{door.who}.spark.{door}", door)
+        prepare(broker, "alice.wrong", wrong, "a guess")
+        # Where Java's clients may look for tokens.
+        allowed = f"-D{ALLOWED_URLS}={(tmp_path / 'token').as_uri()}"
         ended = subprocess.run(
-            [sys.executable, "-m", "tests.spark.own_connector_locked", "locked", *map(str, paths)],
+            [sys.executable, "-m", "tests.spark.own_connector_locked", *map(str, paths)],
             cwd=ROOT,
+            env=os.environ
+            | {"SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {allowed}"},
             capture_output=True,
             text=True,
             timeout=WITHIN_S,
@@ -93,7 +106,7 @@ def test_sparks_own_connector_gets_in_and_is_told_of_a_wrong_password(tmp_path: 
     if ended.returncode == UNAVAILABLE:
         pytest.skip(ended.stdout)
     assert ended.returncode == 0, ended.stderr[-3000:]
-    values, told = json.loads(ended.stdout.splitlines()[-1])
-    assert values == ["x", "y"]
+    *values, told = json.loads(ended.stdout.splitlines()[-1])
+    assert values == [f"{door.who}.spark.{door}" for door in doors]
     assert "invalid credentials" in told or "Authentication" in told
     assert "a guess" not in told

@@ -83,6 +83,7 @@ BUGS: dict[str, tuple[str, list[str]]] = {
         "markers are answered before the offsets can be read, or twice",
         [
             f"{_OFFSETS}::test_staged_offsets_count_when_the_transaction_is_committed",
+            f"{_OFFSETS}::test_markers_are_answered_when_the_offsets_can_be_read",
             f"{_MARKERS}::test_the_owner_of_a_topic_writes_its_markers",
         ],
     ),

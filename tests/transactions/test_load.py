@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,10 +14,14 @@ from moldau.broker.coordination.transactions import coordinator
 from moldau.broker.coordination.transactions.markers import Marker
 from moldau.log.log import Log
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.scenarios.ledger import TopicPartition, Wrong
 from tests.transactions.checker import Kind, check
 from tests.transactions.copiers import Tv1Copier, Tv2Copier
+from tests.transactions.history import History, Outcome, Transaction
 from tests.transactions.load import Load
+from tests.transactions.raw_producer import RawProducer
+from tests.transactions.readers import Reader
 from tests.transactions.writers import Tv1Writer, Tv2Writer
 
 pytestmark = pytest.mark.slow
@@ -59,11 +64,6 @@ def test_a_right_broker_shows_no_anomaly(broker: Broker) -> None:
     assert kinds(broker) == set()
 
 
-def show_what_is_open(patch: pytest.MonkeyPatch) -> set[Kind]:
-    patch.setattr(Log, "last_stable", property(lambda log: log.high_watermark))
-    return {Kind.EARLY_READ}
-
-
 def commit_what_is_aborted(patch: pytest.MonkeyPatch) -> set[Kind]:
     def commits(*fields: Any) -> Marker:
         return Marker(*fields)._replace(commits=True)
@@ -101,7 +101,6 @@ def drop_offsets_of_what_is_committed(patch: pytest.MonkeyPatch) -> set[Kind]:
 
 
 MUTATIONS: list[Callable[[pytest.MonkeyPatch], set[Kind]]] = [
-    show_what_is_open,
     commit_what_is_aborted,
     abort_what_is_committed,
     keep_offsets_of_what_is_aborted,
@@ -117,6 +116,26 @@ def test_a_mutation_is_noticed(
 ) -> None:
     expected = mutate(monkeypatch)
     assert kinds(broker) >= expected
+
+
+def test_what_is_shown_while_it_is_open_is_noticed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Log, "last_stable", property(lambda log: log.high_watermark))
+    transaction = Transaction("tv2", 0)
+    sent = transaction.write(ONE)
+    with (
+        Reader(broker.bootstrap, [ONE], "a committed reader", is_committed=True) as reader,
+        RawProducer(broker.bootstrap, transaction.producer) as producer,
+    ):
+        producer.begin()
+        producer.write(ONE, [(None, sent.value.content)])
+        until(lambda: reader.reading.seen)
+        transaction.commit_at = time.monotonic()
+        producer.end(commits=True)
+        transaction.outcome = Outcome.COMMITTED
+    history = History([transaction], [reader.reading])
+    assert {anomaly.kind for anomaly in check(history)} == {Kind.EARLY_READ}
 
 
 def test_a_transaction_that_never_ends_is_noticed(

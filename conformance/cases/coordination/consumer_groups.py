@@ -40,6 +40,7 @@ class Group:
             for each in shown["assignment"]["topic_partitions"]:
                 # In Kafka in the order of a hash table.
                 each["partitions"] = sorted(each["partitions"])
+            shown["assignment"]["topic_partitions"].sort(key=lambda each: each["topic_id"])
         if member == "":
             shown["member_id"] = "(made)" if shown["member_id"] else None
         self.s.note(what, shown, _BEAT)
@@ -78,9 +79,11 @@ class Group:
         shown = self.s.symbols.plain(found)
         shown["members"] = sorted(shown["members"], key=lambda member: member["member_id"])
         for member in shown["members"]:
+            member["subscribed_topic_names"] = sorted(member["subscribed_topic_names"])
             for kind in ("assignment", "target_assignment"):
                 for each in member[kind]["topic_partitions"]:
                     each["partitions"] = sorted(each["partitions"])
+                member[kind]["topic_partitions"].sort(key=lambda each: each["topic_name"])
         self.s.note(what, shown, _DESCRIBE)
 
 

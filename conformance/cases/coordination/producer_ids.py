@@ -34,5 +34,9 @@ def idempotent_producers(s: Session, version: int) -> None:
     init("an empty transactional id", transactional_id="")
     if version >= 3:
         init("an id of its own", producer_id=4_000_000, producer_epoch=3)
+        if first is not None:
+            mine = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
+            again = init("the id that it was given", **mine)
+            s.note("it is another", again.producer_id != first.producer_id, Api.INIT_PRODUCER_ID)
         init("an id without an epoch", producer_id=5, producer_epoch=-1)
         init("an epoch without an id", producer_id=-1, producer_epoch=5)

@@ -46,6 +46,11 @@ export function link(path: (string | number)[], query: Query = {}): string {
 class Router {
   place = $state.raw<Place>(parse(typeof location === "undefined" ? "" : location.hash));
 
+  /** What the page is searched for. */
+  get wanted(): string {
+    return (this.place.query["q"] ?? "").toLowerCase();
+  }
+
   listen(): () => void {
     const moved = () => {
       this.place = parse(location.hash);

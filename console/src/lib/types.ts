@@ -273,7 +273,7 @@ export interface LakeDetail {
   version: number;
   versions: { version: number; at_ms?: number | null; operation?: string | null }[];
   schema: { name: string; type: string; nullable?: boolean }[];
-  preview: { columns: string[]; rows: unknown[][]; is_hidden: boolean };
+  preview: { columns: string[]; rows: unknown[][]; is_hidden: boolean; note: string };
 }
 
 export interface DeadLetterTopic {

@@ -39,6 +39,7 @@ from moldau.broker.partitions.replicas import Replicas
 from moldau.broker.replication.replication import Replication
 from moldau.broker.security.cluster_credentials import ClusterCredentials
 from moldau.broker.security.guard import Guard
+from moldau.broker.security.origins import Origins
 from moldau.broker.security.quotas import Quotas
 from moldau.broker.settings.broker import BrokerSettings
 from moldau.broker.settings.dynamic import effective_settings, listener_texts
@@ -154,6 +155,7 @@ class Broker:
                 listener.door.credentials = self.credentials
                 listener.door.secret = self.salts
         self.metadata_cache = MetadataCache()
+        self.origins = Origins(lambda: self.state.access.secret)
         self.departures = Departures(node.loop, self.state.brokers, self.metadata_cache.clear)
         self.brokers = KnownBrokers(node, self.departures, self.listeners, self.replicas)
         self.entrance = Entrance(node, self.forwarding, self._api_parts())
@@ -163,6 +165,7 @@ class Broker:
             self.brokers.endpoints, self.stalls, most_connections,
         )  # fmt: skip
         self.connections.quotas = self.quotas
+        self.connections.audit = self.guard.audit
         self.throttling = Throttling(self.quotas, self.connections)
         self.store.subscribe(self.throttling.apply)
         self.connections.on_close.append(self.replication.follower_sessions.hung_up)
@@ -170,7 +173,7 @@ class Broker:
             partitions, self.replicas, self.controller, self.peers, self.connections,
             self.listeners,
         )  # fmt: skip
-        if self.guard.audit is not None and settings.audit_topic:
+        if settings.audit_topic:
             topic = AuditTopic(settings.audit_topic, node, partitions, self.controller, self.peers)
             self.guard.audit.publish = topic.publish
         self._upkeep = Upkeep(partitions, self.replicas, self.connections)
@@ -195,7 +198,14 @@ class Broker:
             AccessParts(node, controller),
             EnvelopeParts(node, controller, lambda request: self.entrance.call(request)),
             ClusterParts(
-                node, partitions, replicas, controller, brokers, self.metadata_cache, self.quotas
+                node,
+                partitions,
+                replicas,
+                controller,
+                brokers,
+                self.metadata_cache,
+                self.quotas,
+                self.origins,
             ),
         ]
 

@@ -154,6 +154,14 @@ def broker(
             "folder that are made at the first start.",
         ),
     ] = False,
+    authority: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder with the files of --secure, which all brokers of a cluster share or have "
+            "a copy of. Default: beside the data folder.",
+        ),
+    ] = None,
     config: Annotated[
         str | None,
         typer.Option(
@@ -178,6 +186,7 @@ def broker(
         "--zookeeper": zookeeper,
         "--http": http,
         "--log-format": log_format,
+        "--authority": authority,
         "--config": config,
     }
     flags: Flags = {flag: [value] for flag, value in given.items() if value is not None}

@@ -15,7 +15,7 @@ from moldau.cli.requests import connect_cluster
 from moldau.cli.views.group import duration
 from moldau.cli.views.output import Failure, show, show_json, show_table
 from moldau.peer.errors import Refused
-from moldau.peer.groups import CONSUMER, ConsumerGroupInfo, Groups, Rebalance
+from moldau.peer.groups import CONSUMER, ConsumerGroupInfo, Groups, History, Rebalance
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Past:
             if late:
                 lines.append(f"not there yet: {', '.join(late)}")
         if self.last is not None:
-            when = f"{_when(self.last)}, in {duration(self.last.took_ms / 1000)}"
+            when = f"{_time(self.last.ended_ms)}, in {duration(self.last.took_ms / 1000)}"
             lines.append(f"last rebalance: {when}, because {self.last.why}")
         return lines
 
@@ -53,14 +53,15 @@ class Past:
 
 def last_of(bootstrap: str, view: GroupView) -> Past:
     """Ask a group's coordinator; Kafka's does not know why groups rebalanced."""
-    info, past = None, []
+    info, last = None, None
     with connect_cluster(bootstrap) as cluster:
         groups = Groups(cluster)
         if view.described.kind == CONSUMER:
             info = groups.consumer_group(view.group)
         with contextlib.suppress(Refused):
-            past = groups.history(view.group)
-    return Past(view.described.kind, info, past[-1] if past else None)
+            past = groups.history(view.group).rebalances
+            last = past[-1] if past else None
+    return Past(view.described.kind, info, last)
 
 
 def show_history(bootstrap: str, names: Sequence[str], *, as_json: bool) -> None:
@@ -69,30 +70,34 @@ def show_history(bootstrap: str, names: Sequence[str], *, as_json: bool) -> None
         found = {name: _history(Groups(cluster), name) for name in names}
     if as_json:
         for name, past in found.items():
-            show_json({"group": name, "history": msgspec.to_builtins(past)})
+            rebalances = msgspec.to_builtins(past.rebalances)
+            show_json({"group": name, "since_ms": past.since_ms, "history": rebalances})
         return
     for name, past in found.items():
-        if not past:
-            show(f"{name}: its coordinator has seen no rebalance", "dim", stderr=True)
+        since = "" if past.since_ms is None else f" since {_time(past.since_ms)}"
+        if not past.rebalances:
+            show(f"{name}: its coordinator has seen no rebalance{since}", "dim", stderr=True)
             continue
         show(name, "bold")
         show_table(
             ("WHEN", "TOOK", "EPOCH", "MEMBERS", "BY", "WHY"),
             [
                 (
-                    _when(each),
+                    _time(each.ended_ms),
                     duration(each.took_ms / 1000),
                     each.epoch,
                     each.members,
                     each.assignor or "-",
                     each.why,
                 )
-                for each in past
+                for each in past.rebalances
             ],
         )
+        if since:
+            show(f"kept{since}, when its coordinator became that", "dim", stderr=True)
 
 
-def _history(groups: Groups, name: str) -> list[Rebalance]:
+def _history(groups: Groups, name: str) -> History:
     try:
         return groups.history(name)
     except Refused as problem:
@@ -101,5 +106,5 @@ def _history(groups: Groups, name: str) -> list[Rebalance]:
         ) from None
 
 
-def _when(each: Rebalance) -> str:
-    return datetime.fromtimestamp(each.ended_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")

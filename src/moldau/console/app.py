@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -125,7 +126,8 @@ def visitor_of(console: Console, request: Request) -> Visitor | None:
         name = getattr(principal, "name", None)
         user = None if name in (None, "ANONYMOUS") else str(name)
         return Visitor(user, settings.security, _address(request))
-    return console.sessions.find(request.cookies.get(COOKIE))
+    found = console.sessions.find(request.cookies.get(COOKIE))
+    return None if found is None else replace(found, address=_address(request))
 
 
 def _address(request: Request) -> str:

@@ -105,10 +105,12 @@ def _record(record: Record) -> AuditRecord | None:
         with suppress(msgspec.ValidationError):
             return msgspec.convert(content, AuditRecord)
     names = ", ".join(map(str, content.get("names", ())))
+    # Of logins that failed, it is known who was tried.
+    tried = ", ".join(map(str, content.get("users", ())))
     action = f"{content.get('decision', '?')}: {content.get('operation', '?')} on {names}"
     return AuditRecord(
         record.timestamp,
-        str(content.get("principal") or "others").removeprefix("User:"),
+        str(content.get("principal") or tried or "others").removeprefix("User:"),
         str(content.get("host", "")),
         action,
         content,

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 from starlette.requests import Request
 
 from moldau.console.errors import ApiError
+from moldau.console.sampling.pipelines import PipelineInfo
 from moldau.console.visitor import Visitor
 from moldau.peer.cluster import Cluster
 from moldau.schemas.client import RegistryClient
+from moldau.wire.apis import Api
 
 if TYPE_CHECKING:
     from moldau.console.console import Console
@@ -42,7 +44,19 @@ class Call:
     @cached_property
     def cluster(self) -> Cluster:
         """The cluster, asked as the visitor."""
-        return self._open.enter_context(self.console.pool.borrowed(self.visitor.security))
+        visitor = self.visitor
+        return self._open.enter_context(
+            self.console.pool.borrowed(visitor.security, visitor.address)
+        )
+
+    def ask(self, api: Api, values: dict[str, Any]) -> Any:
+        """Return what some broker answers to a request, asked as the visitor."""
+        cluster = self.cluster
+        return cluster.insist(lambda: cluster.some_broker().ask(api, values))
+
+    def pipelines(self) -> list[PipelineInfo]:
+        """Return what pipelines say of themselves, as far as the visitor may read it."""
+        return self.console.statuses_of(self.visitor).read(self.cluster)
 
     @cached_property
     def registry(self) -> RegistryClient:
@@ -58,7 +72,9 @@ class Call:
     @property
     def is_own(self) -> bool:
         """Whether the visitor sees what the console itself sees."""
-        return self.visitor.security == self.console.settings.security
+        settings = self.console.settings
+        # Rules may be about the visitor's address.
+        return self.visitor.security == settings.security and settings.vouch is None
 
     def note(self, action: str, **details: Any) -> None:
         """Record a change that was made, and by whom."""

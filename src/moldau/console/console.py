@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import OrderedDict
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from moldau.console.access.oidc import Oidc
@@ -13,6 +15,7 @@ from moldau.console.access.sessions import Sessions
 from moldau.console.audit import Audit
 from moldau.console.audit_topic import AuditTopic
 from moldau.console.pool import ClusterPool
+from moldau.console.sampling.pipelines import PipelineStatuses
 from moldau.console.sampling.watch import Watch
 from moldau.console.search.process import Search, Searches
 from moldau.console.search.request import SearchRequest
@@ -21,11 +24,18 @@ from moldau.console.values.masks import Masks
 from moldau.console.values.registered import RegisteredValues
 from moldau.console.visitor import Visitor
 from moldau.schemas.client import RegistryClient
+from moldau.security.client import ClientSecurity
 
 # Calls that are answered at the same time.
 _THREADS = 8
 _REGISTRY_WITHIN_S = 10.0
 _LOOP_WITHIN_S = 60.0
+# Those who ask the registry, and from where, for whom schemas are kept.
+_MOST_REGISTRIES = 200
+# How often sessions are looked through, if nobody comes.
+_SWEEP_EVERY_S = 60.0
+# Visitors for whom the statuses of pipelines are kept, those of late.
+_MOST_STATUSES = 50
 
 T = TypeVar("T")
 
@@ -40,7 +50,7 @@ class Console:
         self.settings = settings
         self.masks = Masks(settings.masks)
         self.pool = ClusterPool(settings)
-        self.sessions = Sessions()
+        self.sessions = Sessions(self._signed_out)
         self.audit = Audit(AuditTopic(settings, self.pool).publish)
         self.watch = Watch(settings, self.pool)
         self.searches = Searches()
@@ -48,13 +58,30 @@ class Console:
         self._loop = loop or asyncio.get_running_loop()
         self.threads = ThreadPoolExecutor(_THREADS, "moldau-console")
         self._lock = threading.Lock()
-        self._registries: dict[str | None, tuple[RegistryClient, RegisteredValues]] = {}
+        self._registries: dict[tuple[str | None, str], tuple[RegistryClient, RegisteredValues]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._statuses: OrderedDict[tuple[ClientSecurity | None, str], PipelineStatuses] = (
+            OrderedDict()
+        )
 
     def start(self) -> None:
         self.watch.start()
+        self._sweep_sessions()
+
+    def _sweep_sessions(self) -> None:
+        self.sessions.drop_old()
+        self._sweep = self._loop.call_later(_SWEEP_EVERY_S, self._sweep_sessions)
+
+    def _signed_out(self, visitor: Visitor) -> None:
+        """Keep nothing open, and no token, of somebody who has left."""
+        self.pool.forget(visitor.security)
+        if self.oidc is not None:
+            self.oidc.forget(visitor.security)
 
     async def stop(self) -> None:
         """End what runs; calls under way are not waited for."""
+        if self._sweep is not None:
+            self._sweep.cancel()
         self.watch.stop()
         self.audit.close()
         await self.searches.close()
@@ -69,6 +96,17 @@ class Console:
 
     async def begin_search(self, visitor: Visitor, request: SearchRequest) -> Search:
         return self.searches.begin(visitor, request)
+
+    def statuses_of(self, visitor: Visitor) -> PipelineStatuses:
+        """Return what a visitor has read of the statuses of pipelines, to go on from there."""
+        # Rights may depend on the address: nobody is shown what was read from another one.
+        key = visitor.security, visitor.address
+        with self._lock:
+            found = self._statuses.pop(key, None) or PipelineStatuses()
+            self._statuses[key] = found
+            while len(self._statuses) > _MOST_STATUSES:
+                self._statuses.popitem(last=False)
+            return found
 
     def registry_of(self, visitor: Visitor) -> RegistryClient | None:
         """Return the registry as a visitor may use it; None if there is none."""
@@ -89,14 +127,19 @@ class Console:
             # The console has a login of its own there.
             login = {}
         user = f"{login['username']}:{login.get('password', '')}" if "username" in login else None
+        vouch = self.settings.vouch
+        key = user, "" if vouch is None else visitor.address
         with self._lock:
-            found = self._registries.get(user)
+            found = self._registries.get(key)
             if found is None:
+                while len(self._registries) >= _MOST_REGISTRIES:
+                    del self._registries[next(iter(self._registries))]
                 client = RegistryClient(
                     self.settings.registry,
                     user=user,
                     tls=None if security is None else security.context(),
                     timeout_s=_REGISTRY_WITHIN_S,
+                    origin=None if vouch is None else partial(vouch, visitor.address),
                 )
-                found = self._registries[user] = client, RegisteredValues(client)
+                found = self._registries[key] = client, RegisteredValues(client)
             return found

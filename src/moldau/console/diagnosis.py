@@ -46,6 +46,8 @@ class GroupFacts:
     # When, why: the newest first.
     rebalances: list[tuple[int, str]] = field(default_factory=list)
     now_ms: int = 0
+    # Members of a share group read every partition.
+    is_share: bool = False
 
     @property
     def lag(self) -> int:
@@ -74,6 +76,8 @@ def diagnose(group: GroupFacts) -> tuple[str, list[Reason]]:
 def _of_members(group: GroupFacts) -> list[Reason]:
     if group.members == 0:
         return [Reason("it has no members: nobody reads", "start its consumers")]
+    if group.is_share:
+        return []
     idle = group.members - len(group.partitions)
     without = [place for place, each in group.partitions.items() if each.member is None]
     found = []

@@ -17,6 +17,9 @@ from moldau.security.client import ClientSecurity
 _IDLE_S = 60.0
 _MOST_IDLE = 4
 
+# Who asks, and from where if that is to be told.
+Key = tuple[ClientSecurity | None, str]
+
 
 class ClusterPool:
     """Clusters by who uses them. Any thread; one that is borrowed is the borrower's alone."""
@@ -25,33 +28,39 @@ class ClusterPool:
         self._settings = settings
         self._addresses = parse_bootstrap(settings.bootstrap)
         self._lock = threading.Lock()
-        self._idle: dict[ClientSecurity | None, list[tuple[float, Cluster]]] = {}
+        self._idle: dict[Key, list[tuple[float, Cluster]]] = {}
         self._is_closed = False
 
     @contextmanager
-    def borrowed(self, security: ClientSecurity | None) -> Iterator[Cluster]:
-        """Lend connections as somebody; after a failure they are not lent again."""
-        cluster = self._take(security)
+    def borrowed(self, security: ClientSecurity | None, address: str = "") -> Iterator[Cluster]:
+        """Lend connections as somebody at an address; after a failure they are not lent again."""
+        key = self._key(security, address)
+        cluster = self._take(key)
         try:
             yield cluster
         except PeerError:
             cluster.close()
             raise
         except BaseException:
-            self._give_back(security, cluster)
+            self._give_back(key, cluster)
             raise
-        self._give_back(security, cluster)
+        self._give_back(key, cluster)
 
-    def new(self, security: ClientSecurity | None) -> Cluster:
+    def new(self, security: ClientSecurity | None, address: str = "") -> Cluster:
         """Return connections of one's own, to be closed by whoever asked."""
-        return Cluster(self._addresses, self._settings.peer(security))
+        return Cluster(self._addresses, self._settings.peer(security, address))
 
     def forget(self, security: ClientSecurity | None) -> None:
         """Close what somebody has open who has signed out."""
         with self._lock:
-            idle = self._idle.pop(security, [])
+            keys = [key for key in self._idle if key[0] == security]
+            idle = [each for key in keys for each in self._idle.pop(key)]
         for _, cluster in idle:
             cluster.close()
+
+    def _key(self, security: ClientSecurity | None, address: str) -> Key:
+        """Return by what connections are told apart: brokers know addresses only by our word."""
+        return security, address if self._settings.vouch is not None else ""
 
     def close(self) -> None:
         with self._lock:
@@ -61,7 +70,7 @@ class ClusterPool:
             for _, cluster in clusters:
                 cluster.close()
 
-    def _take(self, security: ClientSecurity | None) -> Cluster:
+    def _take(self, wanted: Key) -> Cluster:
         found: Cluster | None = None
         old: list[Cluster] = []
         with self._lock:
@@ -71,15 +80,15 @@ class ClusterPool:
                 clusters[:] = [each for each in clusters if each[0] >= oldest]
                 if not clusters:
                     del self._idle[key]
-            if self._idle.get(security):
-                found = self._idle[security].pop()[1]
+            if self._idle.get(wanted):
+                found = self._idle[wanted].pop()[1]
         for cluster in old:
             cluster.close()
-        return self.new(security) if found is None else found
+        return self.new(*wanted) if found is None else found
 
-    def _give_back(self, security: ClientSecurity | None, cluster: Cluster) -> None:
+    def _give_back(self, key: Key, cluster: Cluster) -> None:
         with self._lock:
-            idle = self._idle.setdefault(security, [])
+            idle = self._idle.setdefault(key, [])
             if not self._is_closed and len(idle) < _MOST_IDLE:
                 idle.append((time.monotonic(), cluster))
                 return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from moldau.console.values.masks import Mask
 from moldau.peer.retries import PeerSettings
@@ -43,17 +44,21 @@ class ConsoleSettings:
     oidc: OidcSettings | None = None
     # Names by which browsers may address a console without sign-in, beside numeric ones.
     hosts: frozenset[str] = field(default_factory=frozenset)
-    # Where brokers show metrics over HTTP.
+    # Where brokers show metrics over HTTP, and USER:PASSWORD for that if it is not `security`'s.
     metrics: tuple[str, ...] = ()
+    metrics_login: str = field(default="", repr=False)
     sample_every_s: float = 10.0
+    # Of a console in a broker: gives the broker's token for the address of a visitor.
+    vouch: Callable[[str], str] | None = field(default=None, repr=False)
 
     @property
     def has_login(self) -> bool:
         """Whether the console can connect under a name of its own, or without any."""
         return self.security is not None or self.sign_in is None
 
-    def peer(self, security: ClientSecurity | None) -> PeerSettings:
-        """Return how to connect as somebody: soon refused rather than long retried."""
+    def peer(self, security: ClientSecurity | None, address: str = "") -> PeerSettings:
+        """Return how to connect as somebody at an address: soon refused rather than long
+        retried."""
         return PeerSettings(
             client_id="moldau-console",
             security=security,
@@ -62,6 +67,7 @@ class ConsoleSettings:
             retry_within_s=3.0,
             reach_within_s=2.0,
             unknown_topic_within_s=0.5,
+            origin=None if self.vouch is None or not address else partial(self.vouch, address),
         )
 
     def security_of(self, user: str, password: str) -> ClientSecurity | None:

@@ -13,12 +13,14 @@ import hmac
 import os
 import time
 
+from moldau.broker.security.audit import Audit
 from moldau.broker.security.principal import Principal
 from moldau.broker.security.sasl.mechanism import AuthenticationFailed
 from moldau.broker.security.sasl.oauthbearer import Oauthbearer
 from moldau.broker.security.sasl.plain import Plain
 from moldau.broker.security.sasl.sasl import SaslDoor
 from moldau.broker.security.sasl.scram import HASHES, Scram
+from moldau.broker.settings.http import HTTP
 
 # How long a password that was right is remembered, and how many: to check one takes milliseconds,
 # and a client sends it with each request.
@@ -29,9 +31,13 @@ _AT_ONCE = 2
 
 
 class SaslAuthenticator:
-    """Finds out who sent a request, by the mechanisms of a SASL door. Event loop only."""
+    """Finds out who sent a request, by the mechanisms of a SASL door. Event loop only.
 
-    def __init__(self, door: SaslDoor) -> None:
+    `audit` hears of those who prove nothing.
+    """
+
+    def __init__(self, door: SaslDoor, audit: Audit) -> None:
+        self._audit = audit
         self._mechanisms = door.mechanisms
         self._delay_s = door.delay_s
         self._key = os.urandom(32)
@@ -47,41 +53,41 @@ class SaslAuthenticator:
 
     async def authenticate(self, authorization: str, address: str) -> Principal | None:
         """Return the sender; None if the header proves nobody."""
-        scheme, _, given = authorization.partition(" ")
-        user: str | None = None
-        if scheme.lower() == "basic":
-            user = await self._by_password(given.strip())
-        elif scheme.lower() == "bearer":
-            user = self._by_token(given.strip())
-        if user is None:
-            if authorization:
-                # As on the other doors: whoever guesses has to wait.
-                await asyncio.sleep(self._delay_s)
+        if not authorization:
             return None
-        return Principal("User", user)
+        scheme, _, given = authorization.partition(" ")
+        by = {"basic": self._by_password, "bearer": self._by_token}.get(scheme.lower(), _by_nothing)
+        try:
+            return Principal("User", await by(given.strip()))
+        except AuthenticationFailed as problem:
+            shown = scheme.capitalize() if by is not _by_nothing else ""
+            self._audit.login_refused(address, HTTP, shown, problem.reason, problem.user)
+        # As on the other doors: whoever guesses has to wait.
+        await asyncio.sleep(self._delay_s)
+        return None
 
-    def _by_token(self, token: str) -> str | None:
+    async def _by_token(self, token: str) -> str:
         for mechanism in self._mechanisms.values():
             if isinstance(mechanism, Oauthbearer):
                 try:
                     return mechanism.check(token)[0]
-                except ValueError:
-                    return None
-        return None
+                except ValueError as problem:
+                    raise AuthenticationFailed("", f"its token: {problem}") from None
+        return await _by_nothing(token)
 
-    async def _by_password(self, encoded: str) -> str | None:
+    async def _by_password(self, encoded: str) -> str:
         try:
             user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
-            return None
+            raise AuthenticationFailed("", "not a user and a password") from None
         if not colon or not user or "\0" in user or "\0" in password:
-            return None
+            raise AuthenticationFailed("", "not a user and a password")
         for mechanism in self._mechanisms.values():
             if isinstance(mechanism, Plain) and _is_plain(mechanism, user, password):
                 return user
             if isinstance(mechanism, Scram) and await self._is_scram(mechanism, user, password):
                 return user
-        return None
+        raise AuthenticationFailed("", "is unknown or gave a wrong password", user)
 
     async def _is_scram(self, scram: Scram, user: str, password: str) -> bool:
         credential, exists = scram.find(user)
@@ -107,6 +113,10 @@ class SaslAuthenticator:
             self._right = {key: until for key, until in self._right.items() if until > now}
         if len(self._right) < _MOST_REMEMBERED:
             self._right[digest] = now + _REMEMBERED_S
+
+
+async def _by_nothing(given: str) -> str:
+    raise AuthenticationFailed("", "neither a password nor a token that is taken here")
 
 
 def _is_plain(plain: Plain, user: str, password: str) -> bool:

@@ -27,18 +27,19 @@ _NOTHING = h11.Connection(h11.SERVER)
 
 class HttpConnection(H11Protocol):
     """One connection. It is ended if it is one too many, or if a request takes too long: from its
-    first byte, or from the start of the connection, until its answer has been taken.
+    first byte, or from the start of the connection, until its answer has been taken. `idle_since`
+    is when it was made, or its last answer was complete.
 
-    `refusal` says of an address why it may have no further connection, None if it may. `hung_up` is
-    told the address and the reason whenever a client is at fault. `principal_of` says
-    who a client is by its connection alone; ValueError if that is nobody.
+    `refusal` says why a new one may not stay, None if it may. `hung_up` is told the address and the
+    reason whenever a client is at fault. `principal_of` says who a client is by its connection
+    alone; ValueError if that is nobody.
     """
 
     def __init__(
         self,
         config: Config,
         state: ServerState,
-        refusal: Callable[[str], str | None],
+        refusal: Callable[[HttpConnection], str | None],
         timeout_s: float,
         hung_up: Callable[[str, str], None],
         principal_of: Callable[[asyncio.BaseTransport], Principal] | None = None,
@@ -50,11 +51,12 @@ class HttpConnection(H11Protocol):
         self._hung_up = hung_up
         self._principal_of = principal_of
         self._deadline: asyncio.TimerHandle | None = None
+        self.idle_since = self.loop.time()
         self.app_state = {"lift_deadline": self._end}
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        reason = self._refusal(self._address)
+        reason = self._refusal(self)
         if reason is not None:
             self._abort(reason)
             return
@@ -85,8 +87,18 @@ class HttpConnection(H11Protocol):
             return
         self._watch()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is no whole request that is being answered."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    def give_way(self) -> None:
+        """End: others need the place of one who only waits."""
+        self._abort("it sent no request, and others need its place")
+
     def on_response_complete(self) -> None:
         self._end()
+        self.idle_since = self.loop.time()
         super().on_response_complete()
         self._watch()
 
@@ -96,11 +108,12 @@ class HttpConnection(H11Protocol):
             # h11 raises an error that refers to itself by its frames, which have what was received.
             traceback.clear_frames(problem.__traceback__)
             problem.__traceback__ = None
-        self._hung_up(self._address, "not HTTP, or its headers are too large")
+        self._hung_up(self.address, "not HTTP, or its headers are too large")
         super().send_400_response(msg)
 
     @property
-    def _address(self) -> str:
+    def address(self) -> str:
+        """The client's."""
         return self.client[0] if self.client else "?"
 
     def _watch(self) -> None:
@@ -122,5 +135,5 @@ class HttpConnection(H11Protocol):
         self._abort(f"a request took longer than {self._timeout_s:g} s")
 
     def _abort(self, reason: str) -> None:
-        self._hung_up(self._address, reason)
+        self._hung_up(self.address, reason)
         self.transport.abort()

@@ -37,8 +37,13 @@ class Host:
         operation: Operation,
         resource: Resource = Resource.CLUSTER,
         name: str = CLUSTER_NAME,
+        *,
+        tells: bool = True,
     ) -> None:
-        """Refuse the request with 403 unless its sender holds this right."""
+        """Refuse the request with 403 unless its sender holds this right. The audit hears of a
+        refusal in any case, and of an admission if this call `tells`: once of each request."""
+        if not tells and self.may(request, operation, resource, name, quietly=True):
+            return
         if not self.may(request, operation, resource, name):
             principal = request.scope["principal"]
             raise HTTPException(
@@ -53,12 +58,15 @@ class Host:
         name: str = CLUSTER_NAME,
         *,
         quietly: bool = False,
+        as_peer: bool = False,
     ) -> bool:
         """Return whether the sender of a request holds this right; `quietly` where that is only
-        one of several ways."""
+        one of several ways. `as_peer` asks about the broker that has passed it on."""
         authorizer = self.broker.entrance.authorizer
         if authorizer is None:
             return True
         principal = request.scope["principal"]
         address = request.client.host if request.client is not None else ""
+        if as_peer and request.scope.get("peer"):
+            address = request.scope["peer"][0]
         return authorizer.allows(principal, address, operation, resource, name, quietly=quietly)

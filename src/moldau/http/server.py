@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +53,8 @@ class HttpServer:
     """One address with some routes, open from `start` to `stop`. Event loop only.
 
     Without an authenticator everybody is whom `principal_of` their connection says, or ANONYMOUS;
-    with one, some paths may be `is_open` all the same. With TLS contexts it is HTTPS.
+    with one, some paths may be `is_open` all the same. With TLS contexts it is HTTPS. `address_in`
+    reads the tokens of those who ask for others.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class HttpServer:
         contexts: TlsContexts | None = None,
         principal_of: Callable[[asyncio.BaseTransport], Principal] | None = None,
         is_open: Callable[[str], bool] | None = None,
+        address_in: Callable[[str], str | None] | None = None,
     ) -> None:
         self._listener = Listener(HTTP, host, port, None, TransportOutput)
         self._limits = limits
@@ -76,7 +79,7 @@ class HttpServer:
             routes=routes,
             middleware=[
                 Middleware(Limits, limits.body_bytes, limits.timeout_s),
-                Middleware(Access, authenticator, is_open),
+                Middleware(Access, authenticator, is_open, address_in),
             ],
             exception_handlers={HTTPException: _refuse, Exception: _fail},
         )
@@ -131,19 +134,31 @@ class HttpServer:
         return most is None or self._count_of(host) + coming < most(host)
 
     def _count_of(self, host: str) -> int:
-        return sum(each.client is not None and each.client[0] == host for each in self._inside)
+        return sum(each.address == host for each in self._inside)
 
     @property
     def _inside(self) -> Collection[HttpConnection]:
         return cast(Collection[HttpConnection], self._state.connections)
 
-    def _refusal(self, host: str) -> str | None:
+    def _refusal(self, newcomer: HttpConnection) -> str | None:
         """Return why a connection that has just come in may not stay."""
-        if len(self._inside) > self._limits.connections:
+        if len(self._inside) > self._limits.connections and not self._make_room(newcomer):
             return "the limit of http.max.connections is reached"
-        if not self.has_room_of(host, -1):
+        if not self.has_room_of(newcomer.address, -1):
             return "the limit of max.connections.per.ip is reached"
         return None
+
+    def _make_room(self, newcomer: HttpConnection | None = None) -> bool:
+        """End a connection that only waits, so that nobody shuts others out by saying nothing: the
+        oldest of the address that has most of them. Return whether there was one."""
+        waiting = [each for each in self._inside if each.is_waiting and each is not newcomer]
+        if not waiting:
+            return False
+        counts = Counter(each.address for each in waiting)
+        ended = min(waiting, key=lambda each: (-counts[each.address], each.idle_since))
+        self._state.connections.discard(ended)
+        ended.give_way()
+        return True
 
     def __contains__(self, connection: HttpConnection) -> bool:
         return connection in self._state.connections
@@ -161,7 +176,7 @@ class HttpServer:
             raise
         if self._contexts is not None:
             self._listener.acceptor = TlsAcceptor(
-                self, self._contexts, self._connect, self._limits.timeout_s
+                self, self._contexts, self._connect, self._limits.timeout_s, self._make_room
             )
         await self._listener.serve()
         logger.info("HTTP on %s", self.url)

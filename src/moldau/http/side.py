@@ -38,7 +38,7 @@ class HttpSide:
         if self._door is not None and self._door.sasl is not None:
             from moldau.http.authentication import SaslAuthenticator
 
-            authenticator = SaslAuthenticator(self._door.sasl)
+            authenticator = SaslAuthenticator(self._door.sasl, broker.guard.audit)
         self._server = HttpServer(
             *address,
             [route for module in MODULES for route in module.routes(self._host)],
@@ -54,6 +54,7 @@ class HttpSide:
             None if self._door is None else self._door.contexts,
             None if self._door is None else self._door.principal_of,
             lambda path: console.is_open_path(self._host, path),
+            broker.origins.address_in,
         )
 
     @property

@@ -4,19 +4,23 @@
     authority.crt      its certificate alone: what clients trust
     broker-N.pem       the key and certificate of broker N
     passwords.json     of the users `admin` and `broker`, and for ZooKeeper
+    brokers.json       where clients reach each broker that was started with this folder
     admin.properties   the client's config of the user `admin`
 
 Clients come in by SCRAM over TLS, and so do the brokers among themselves; who has no right may do
 nothing. `admin` and the brokers may do everything. Only the owner of the files can read them.
+Brokers of one cluster share the folder, or each has a copy of it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from moldau.security.authority import Authority
@@ -30,13 +34,17 @@ _WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class SecureFolder:
-    """The files of one set-up, made where they are missing. For one process at a time."""
+    """The files of one set-up, made where they are missing.
+
+    Brokers that start at once may have the same folder: one of them makes what is missing.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._authority = self._open_authority()
-        self._passwords = self._open_passwords()
+        with self._locked():
+            self._authority = self._open_authority()
+            self._passwords = self._open_passwords()
 
     @property
     def authority(self) -> Path:
@@ -112,13 +120,38 @@ class SecureFolder:
         )
         return self.admin_config
 
+    def add_broker(self, broker: int, address: str) -> Path:
+        """Write the client's config with the addresses of all brokers so far.
+
+        One without an `address` takes any port, and clients have to be told by other means.
+        """
+        path = self.folder / "brokers.json"
+        with self._locked():
+            known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+            known.pop(str(broker), None)
+            if address:
+                known[str(broker)] = address
+            write_private(path, json.dumps(known))
+            return self.write_client_config(",".join(known.values()))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes from this folder, which are done in a moment."""
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
     def _open_authority(self) -> Authority:
         path = self.folder / "authority.pem"
         if path.exists():
             return Authority.load(path.read_text())
         authority = Authority.create()
-        write_private(path, authority.pem)
+        # The other file first: where the key is, all is there.
         self.authority.write_text(authority.certificate)
+        write_private(path, authority.pem)
         return authority
 
     def _open_passwords(self) -> dict[str, str]:

@@ -173,9 +173,10 @@ class Log:
         timestamp and CRC too where the topic uses append time), and the buffer must stay as it is
         until `commit`. A batch that repeats one of the producer's last five is not written again;
         its first offset is returned. What a coordinator writes (`from_client=False`) may be a
-        control batch, and its sequence is not checked; nor are its records where it says that they
-        have keys. A `check` of the records that has been done already is not done again. The first
-        batch of a transaction needs a `guard`, which the producers' `verifications` give.
+        control batch or have no records, and its sequence is not checked; nor are its records where
+        it says that they have keys. A `check` of the records that has been done already is not done
+        again. The first batch of a transaction needs a `guard`, which the producers'
+        `verifications` give.
 
         Raises CorruptBatch, InvalidRecord, BatchTooLarge, InvalidTimestamp, InvalidProducerEpoch,
         OutOfOrderSequence, InvalidTransactionState, CoordinatorFenced; StorageError when a new
@@ -203,7 +204,7 @@ class Log:
             or count < 1
             or delta != count - 1
             or (count * SMALLEST_RECORD > size - HEADER_SIZE and not attributes & CODEC_MASK)
-        ):
+        ) and (from_client or count or delta):
             raise refusal(batch, self._max_bytes)
         if attributes or producer_id >= 0 or given_offset:
             check_attributes(
@@ -233,6 +234,7 @@ class Log:
         staged: memoryview | bytearray = batch
         if (
             self._inspect
+            and count
             and not attributes & CONTROL_BIT
             and not (has_keys and self._config.compression_type == "producer")
         ):

@@ -178,6 +178,7 @@ class Cluster:
                 timeout_s=self.settings.request_timeout_s,
                 connect_timeout_s=self.settings.connect_timeout_s,
                 security=self.settings.security,
+                origin="" if self.settings.origin is None else self.settings.origin(),
             )
             self._open[host, port] = connection
             self._was_reached = True

@@ -51,6 +51,7 @@ class Connection:
         timeout_s: float = 30.0,
         connect_timeout_s: float = 10.0,
         security: ClientSecurity | None = None,
+        origin: str = "",
     ) -> None:
         self.address = f"{host}:{port}"
         self.unanswered = 0
@@ -58,7 +59,7 @@ class Connection:
         self._is_greeted = False
         # When to authenticate again.
         self._renew_at = math.inf
-        self._dialogue = Dialogue(self.address, client_id)
+        self._dialogue = Dialogue(self.address, client_id, origin)
         try:
             self._socket = socket.create_connection((host, port), connect_timeout_s)
         except OSError as reason:

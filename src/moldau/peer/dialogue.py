@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from moldau.peer.errors import MalformedAnswer, Refused, UnsupportedByBroker
-from moldau.wire.apis import VERSIONS, Api, is_flexible
+from moldau.wire.apis import ORIGIN, VERSIONS, Api, is_flexible
 from moldau.wire.errors import Error
 from moldau.wire.fetch.codec import fetch_codec
 from moldau.wire.fetch.request import FetchRequest
@@ -39,11 +39,15 @@ class Asked(NamedTuple):
 
 
 class Dialogue:
-    """Correlation ids and versions of one connection; `address` is for messages to people."""
+    """Correlation ids and versions of one connection; `address` is for messages to people.
 
-    def __init__(self, address: str, client_id: str) -> None:
+    `origin` is a token for the address of somebody else for whom we ask, if a broker gave us one.
+    """
+
+    def __init__(self, address: str, client_id: str, origin: str = "") -> None:
         self.address = address
         self.client_id = client_id
+        self._origin = origin
         self._next_id = 0
         self._greeting_version = GREETING_VERSION
         self._versions: dict[int, tuple[int, int]] = {}
@@ -52,7 +56,10 @@ class Dialogue:
 
     def greeting(self) -> tuple[Asked, bytes]:
         """Return the first request, which asks for the broker's versions."""
-        values = {"client_software_name": SOFTWARE, "client_software_version": "0"}
+        values = {
+            "client_software_name": ORIGIN if self._origin else SOFTWARE,
+            "client_software_version": self._origin or "0",
+        }
         return self._framed(
             Api.API_VERSIONS,
             self._greeting_version,

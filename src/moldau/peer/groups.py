@@ -15,7 +15,7 @@ from moldau.wire.errors import Error
 
 CLASSIC, CONSUMER = "classic", "consumer"
 _GROUP_RESOURCE = 32
-_HISTORY = "moldau.history"
+_HISTORY, _SINCE = "moldau.history", "moldau.history.since"
 _WITH_TYPES = 5
 
 
@@ -64,6 +64,14 @@ class Rebalance(msgspec.Struct, frozen=True):
     needs_action: bool
 
 
+class History(msgspec.Struct, frozen=True):
+    """The last rebalances of a group, the oldest first, since its broker became the coordinator;
+    `since_ms` is None where that is not told."""
+
+    since_ms: int | None
+    rebalances: tuple[Rebalance, ...]
+
+
 class Groups:
     """Asks coordinators, for one thread. PeerError as from `Cluster`."""
 
@@ -102,23 +110,23 @@ class Groups:
 
         return self._cluster.insist(ask)
 
-    def history(self, name: str) -> list[Rebalance]:
-        """Return the last rebalances of a group, the oldest first, as far as its coordinator has
-        seen them."""
+    def history(self, name: str) -> History:
+        """Return the last rebalances of a group, as far as its coordinator has seen them."""
 
-        def ask() -> list[Rebalance]:
+        def ask() -> History:
             node = self._cluster.coordinator(name)
             resource = {
                 "resource_type": _GROUP_RESOURCE,
                 "resource_name": name,
-                "configuration_keys": [_HISTORY],
+                "configuration_keys": [_HISTORY, _SINCE],
             }
             [found] = (
                 self._cluster.to(node).ask(Api.DESCRIBE_CONFIGS, {"resources": [resource]}).results
             )
             _check(found.error_code, f"group {name}")
-            values = [each.value for each in found.configs if each.name == _HISTORY]
-            return [Rebalance(**each) for value in values for each in json.loads(value)]
+            told = {each.name: each.value for each in found.configs}
+            past = tuple(Rebalance(**each) for each in json.loads(told.get(_HISTORY, "[]")))
+            return History(int(told[_SINCE]) if _SINCE in told else None, past)
 
         return self._cluster.insist(ask)
 

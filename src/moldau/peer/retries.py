@@ -25,6 +25,8 @@ class PeerSettings:
     reach_within_s: float = 8.0
     # A topic may be so new that not every broker has heard of it, but not for long.
     unknown_topic_within_s: float = 3.0
+    # Gives a broker's token for the address of those for whom we ask, if that is not ours.
+    origin: Callable[[], str] | None = None
 
 
 @dataclass(slots=True)

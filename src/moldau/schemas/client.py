@@ -8,7 +8,7 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -19,6 +19,7 @@ from moldau.schemas.levels import Level
 from moldau.schemas.registered import RegisteredSchema
 from moldau.schemas.registry_settings import PREFIX, RegistrySettings
 from moldau.schemas.schema import Dependency, Reference, SchemaType
+from moldau.wire.apis import ORIGIN
 
 TIMEOUT_S = 30.0
 _JSON = "application/vnd.schemaregistry.v1+json"
@@ -30,7 +31,8 @@ class RegistryClient(SchemaCatalog):
     It does what a `SchemaStore` does, so serializers take either, and knows schemas of all types.
     `user` is NAME:PASSWORD, which may also stand in the URL, `token` a bearer token, `ca_file` the
     certificates to trust instead of the system's, `certificate_file` and `key_file` the client's
-    own; `tls` is a context in place of these files. Any thread may use it.
+    own; `tls` is a context in place of these files. `origin` gives a broker's token for the address
+    of somebody else for whom we ask. Any thread may use it.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class RegistryClient(SchemaCatalog):
         key_password: str | None = None,
         tls: ssl.SSLContext | None = None,
         timeout_s: float = TIMEOUT_S,
+        origin: Callable[[], str] | None = None,
     ) -> None:
         parts = urlsplit(url)
         if parts.username and user is None:
@@ -53,6 +56,7 @@ class RegistryClient(SchemaCatalog):
         bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         self._url = urlunsplit(bare).rstrip("/")
         self._timeout_s = timeout_s
+        self._origin = origin
         self._headers = {"Content-Type": _JSON, "Accept": f"{_JSON}, application/json"}
         if user is not None:
             coded = base64.b64encode(user.encode()).decode()
@@ -229,6 +233,8 @@ class RegistryClient(SchemaCatalog):
     def _ask(self, method: str, path: str, body: object = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers, method=method)
+        if self._origin is not None:
+            request.add_header(f"x-{ORIGIN}", self._origin())
         try:
             with urllib.request.urlopen(
                 request, timeout=self._timeout_s, context=self._tls

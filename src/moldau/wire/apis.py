@@ -6,6 +6,10 @@ from enum import IntEnum
 from functools import cache
 from typing import NamedTuple
 
+# What a client calls its software (KIP-511) that asks for somebody at another address; in place of
+# the version it has a broker's token for that.
+ORIGIN = "moldau-origin"
+
 
 class Api(IntEnum):
     """The key of a request, under Kafka's own name."""

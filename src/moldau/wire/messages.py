@@ -19,9 +19,11 @@ from struct import Struct
 from typing import Any
 from uuid import UUID
 
-from moldau.wire import offset_commit
 from moldau.wire.apis import VERSIONS, Api
 from moldau.wire.bounds import check_bounds, prepare_check
+from moldau.wire.consumer_heartbeat import read_consumer_heartbeat, write_consumer_heartbeat
+from moldau.wire.offset_commit import FIRST as FIRST_OFFSET_COMMIT
+from moldau.wire.offset_commit import read_offset_commit, write_offset_commit
 from moldau.wire.primitives import MOST_ELEMENTS, MalformedRequest, count, string, uvarint
 from moldau.wire.schemas import (
     FIXED_TYPES,
@@ -37,6 +39,14 @@ Writer = Callable[[bytearray, Any], None]
 Values = Mapping[str, Any]
 
 
+# What is read and written by hand: since which version, and by what.
+_BY_HAND: dict[
+    int, tuple[int, Callable[[int, memoryview], Any], Callable[[int, Values], bytes]]
+] = {
+    Api.OFFSET_COMMIT: (FIRST_OFFSET_COMMIT, read_offset_commit, write_offset_commit),
+    Api.CONSUMER_GROUP_HEARTBEAT: (0, read_consumer_heartbeat, write_consumer_heartbeat),
+}
+
 # The loaded schemas, by API and version.
 _loaded: set[tuple[int, int]] = set()
 
@@ -44,6 +54,11 @@ _loaded: set[tuple[int, int]] = set()
 def is_loaded(api: int, version: int) -> bool:
     """Return whether this request can be read and answered without loading kio's schemas first."""
     return (api, version) in _loaded
+
+
+def is_by_hand(api: int, version: int) -> bool:
+    """Return whether this request and its response have a codec of their own."""
+    return api in _BY_HAND and version >= _BY_HAND[api][0]
 
 
 def load(api: int, version: int) -> None:
@@ -60,8 +75,8 @@ def load(api: int, version: int) -> None:
 
 def decode_request(api: int, version: int, body: memoryview) -> Any:
     """kio's object for a request; MalformedRequest where the bytes are not one."""
-    if api == Api.OFFSET_COMMIT and version >= offset_commit.FIRST:
-        return offset_commit.read_offset_commit(version, body)
+    if is_by_hand(api, version):
+        return _BY_HAND[api][1](version, body)
     return _read(request_schema(api, version), body, MOST_ELEMENTS)
 
 
@@ -77,8 +92,8 @@ def encode_request(api: int, version: int, values: Values) -> bytes:
 
 def encode_response(api: int, version: int, values: Values) -> bytes:
     """Return the bytes of a response's body, of the fields that this version has."""
-    if api == Api.OFFSET_COMMIT and version >= offset_commit.FIRST:
-        return offset_commit.write_offset_commit(version, values)
+    if is_by_hand(api, version):
+        return _BY_HAND[api][2](version, values)
     return _write(_writer(api, version, response_schema), values)
 
 

@@ -17,6 +17,7 @@ from moldau.wire.primitives import (
     MalformedRequest,
     count,
     read_string,
+    read_text,
     read_uvarint,
     skip_tags,
     string,
@@ -66,9 +67,9 @@ def read_offset_commit(version: int, body: memoryview) -> OffsetCommitRequest:
 
 
 def _read(version: int, body: memoryview) -> OffsetCommitRequest:
-    group_id, position = _text(body, 0)
+    group_id, position = read_text(body, 0)
     (epoch,) = INT32.unpack_from(body, position)
-    member_id, position = _text(body, position + 4)
+    member_id, position = read_text(body, position + 4)
     instance_id, position = read_string(body, position, True)
     left = MOST_ELEMENTS
     number, position = _count(body, position, left)
@@ -77,7 +78,7 @@ def _read(version: int, body: memoryview) -> OffsetCommitRequest:
     for _ in range(number):
         name, topic_id = "", None
         if version < _TOPIC_IDS:
-            name, position = _text(body, position)
+            name, position = read_text(body, position)
         else:
             data = bytes(body[position : position + 16])
             topic_id = None if data == _NO_TOPIC else UUID(bytes=data)
@@ -94,13 +95,6 @@ def _read(version: int, body: memoryview) -> OffsetCommitRequest:
         topics.append(CommittedTopic(name, topic_id, partitions))
     skip_tags(body, position)
     return OffsetCommitRequest(group_id, epoch, member_id, instance_id, topics)
-
-
-def _text(body: memoryview, position: int) -> tuple[str, int]:
-    found, position = read_string(body, position, True)
-    if found is None:
-        raise MalformedRequest("a string that must not be null is null")
-    return found, position
 
 
 def _count(body: memoryview, position: int, most: int) -> tuple[int, int]:

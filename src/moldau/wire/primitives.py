@@ -104,6 +104,14 @@ def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str |
         raise MalformedRequest("a string is not UTF-8") from None
 
 
+def read_text(buffer: memoryview, position: int) -> tuple[str, int]:
+    """Return a compact string that must not be null, and the position after it."""
+    found, position = read_string(buffer, position, True)
+    if found is None:
+        raise MalformedRequest("a string that must not be null is null")
+    return found, position
+
+
 def read_count(buffer: Buffer, position: int, compact: bool) -> tuple[int, int]:
     """Return the length of an array (null counts as empty) and the position after it."""
     if compact:

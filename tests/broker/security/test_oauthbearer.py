@@ -16,6 +16,7 @@ from joserfc.jwk import ECKey, KeySet
 from joserfc.jws import JWSRegistry, serialize_compact
 from msgspec.structs import replace
 
+from moldau.broker.security.audit import Audit
 from moldau.broker.security.sasl.oauthbearer import Oauthbearer
 from moldau.broker.security.sasl.sasl import SaslDoor
 from moldau.broker.settings.security import SecuritySettings
@@ -118,6 +119,7 @@ def test_http_takes_a_token_that_cannot_be_read_for_a_wrong_one(oauthbearer: Oau
     door = SaslDoor({"OAUTHBEARER": oauthbearer}, 1 << 16, 10, 0, {})
 
     async def ask() -> object:
-        return await SaslAuthenticator(door).authenticate(f"Bearer {bad}", "127.0.0.1")
+        audit = Audit(asyncio.get_running_loop().call_later, 60_000)
+        return await SaslAuthenticator(door, audit).authenticate(f"Bearer {bad}", "127.0.0.1")
 
     assert asyncio.run(ask()) is None

@@ -202,7 +202,10 @@ def test_a_consumer_group_shows_its_epochs_and_why_it_rebalanced(
     past = [(each["epoch"], each["members"], each["kind"]) for each in found["history"]]
     assert past == [(2, 1, "consumer"), (3, 0, "consumer")]
     assert found["history"][1]["why"].endswith("left")
-    assert "WHY" in moldau("groups", "describe", group, "--history").out
+    assert found["since_ms"] <= found["history"][0]["ended_ms"]
+    shown = moldau("groups", "describe", group, "--history")
+    assert "WHY" in shown.out
+    assert "kept since" in shown.err
     unknown = moldau("groups", "describe", "no-such-group", "--history")
     assert unknown.status == 1
 

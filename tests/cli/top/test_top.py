@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from moldau.cli.commands.top import url_of
-from moldau.cli.top.picture import picture_of
+from moldau.cli.top.picture import GroupRow, picture_of
 from moldau.cli.top.sample import Sample, parse, take
 from moldau.cli.top.screen import in_bytes, lines_of
 from moldau.local.ports import free_ports
@@ -136,6 +136,18 @@ def test_latency_is_that_of_the_last_interval() -> None:
     assert 0 < found <= 1.0
     assert now.quantile_ms(now, "Produce", 0.99) is None
     assert now.quantile_ms(before, "Fetch", 0.99) is None
+
+
+def test_share_groups_are_added_up_over_the_brokers_that_keep_their_states() -> None:
+    def shown(lag: int, late_s: int, more: str = "") -> Sample:
+        of = '{group="workers",topic="jobs"}'
+        text = f"moldau_sharegroup_lag{of} {lag}\nmoldau_sharegroup_lag_seconds_max{of} {late_s}\n"
+        return parse(text + more, 1.0)
+
+    members = 'kafka_consumergroup_members{consumergroup="workers"} 2\n'
+    brokers = {"http://a:1": shown(3, 20, members), "http://b:1": shown(4, 10)}
+    picture = picture_of(brokers, brokers, [])
+    assert picture.groups == [GroupRow("workers", "jobs", 2, 7, 20.0)]
 
 
 def test_what_is_wrong_comes_first_and_in_words() -> None:

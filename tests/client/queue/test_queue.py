@@ -46,10 +46,13 @@ def lag_of(broker: Broker, group: str) -> int:
         return lag
 
 
-def test_messages_are_done_retried_or_rejected(moldau_session_broker: Broker, put: Put) -> None:
+@pytest.mark.parametrize("renewable", [False, True])
+def test_messages_are_done_retried_or_rejected(
+    moldau_session_broker: Broker, put: Put, renewable: bool
+) -> None:
     topic, group = put(b"good", b"later", b"bad"), fresh_name("queue")
     seen = []
-    with queue_of(moldau_session_broker, topic, group) as queue:
+    with queue_of(moldau_session_broker, topic, group, renewable=renewable) as queue:
         for message in queue:
             seen.append((message.value, message.deliveries))
             if message.value == b"bad":
@@ -65,13 +68,14 @@ def test_messages_are_done_retried_or_rejected(moldau_session_broker: Broker, pu
     assert sorted(seen) == [(b"bad", 1), (b"good", 1), (b"later", 1), (b"later", 2)]
 
 
+@pytest.mark.parametrize("renewable", [False, True])
 def test_who_says_nothing_is_done_with_it_unless_something_goes_wrong(
-    moldau_session_broker: Broker, put: Put
+    moldau_session_broker: Broker, put: Put, renewable: bool
 ) -> None:
     topic, group = put(b"a", b"b", b"c"), fresh_name("queue")
 
     def work() -> None:
-        with queue_of(moldau_session_broker, topic, group) as queue:
+        with queue_of(moldau_session_broker, topic, group, renewable=renewable) as queue:
             for message in queue:
                 if message.value == b"b":
                     raise RuntimeError("broken")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from moldau.client import partition_for_key
 from moldau.console.api.dead_letters import librdkafka_login
 from moldau.console.settings import ConsoleSettings
 from moldau.console.values.masks import Mask
@@ -63,6 +64,33 @@ def test_letters_are_browsed_by_reason_edited_and_moved_once(
     assert all(each["redriven"] for each in again)
     actions = [each["action"] for each in console.get("api/security/audit")["records"]]
     assert "redrove letters" in actions
+
+
+@pytest.mark.slow
+def test_a_letter_with_another_key_goes_to_the_partition_of_that_key(
+    console: RunningConsole, shared_broker: Broker
+) -> None:
+    shared_broker.create_topic("trips", 8)
+    shared_broker.create_topic("trips-dead-letters")
+    for offset, value in ((1, '{"n": 1}'), (2, '{"n": 2}'), (3, None)):
+        body = letter("trips", offset, "no such rider", "") | {"value": value}
+        console.post("api/topics/trips-dead-letters/messages", body, 201)
+    chosen: list[dict[str, Any]] = [
+        {"partition": 0, "offset": 0, "key": "rider-7"},
+        {"partition": 0, "offset": 1, "key": '{"id": 7}', "key_encoding": "json", "value": "{}"},
+        {"partition": 0, "offset": 2, "key": "rider-7"},
+    ]
+    order = "api/dead-letters/trips-dead-letters/redrive"
+    assert console.post(order, {"letters": chosen})["moved"] == 3
+    found = console.get("api/topics/trips/messages", from_="beginning")["messages"]
+    keys = [each["key"].get("text") or str(each["key"]["json"]) for each in found]
+    places = [(each["partition"], each["value"] is None) for each in found]
+    assert sorted((key, *place) for key, place in zip(keys, places, strict=True)) == [
+        ("rider-7", partition_for_key(b"rider-7", 8), False),
+        ("rider-7", partition_for_key(b"rider-7", 8), True),
+        ("{'id': 7}", partition_for_key(b'{"id": 7}', 8), False),
+    ]  # fmt: skip
+    assert partition_for_key(b"rider-7", 8) != 0
 
 
 def test_a_letter_that_is_not_there_is_not_moved(

@@ -14,6 +14,7 @@ from moldau.console.settings import ConsoleSettings
 from moldau.console.values.masks import Mask
 from moldau.schemas.client import RegistryClient
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.console.consoles import RunningConsole
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -104,6 +105,21 @@ def test_a_page_of_messages_can_be_filtered(console: RunningConsole, topic: str)
 
 
 @pytest.mark.slow
+def test_a_process_is_made_ready_for_a_search_that_is_about_to_begin(
+    console: RunningConsole, topic: str
+) -> None:
+    searches = console.console.searches
+    console.post("api/searches/ready", {"topic": "nowhere"}, 404)
+    console.post("api/searches/ready", {"topic": topic})
+    ready = searches.spare.process
+    assert ready is not None
+    assert ready.returncode is None
+    console.post("api/searches/ready", {"topic": topic})
+    assert searches.spare.process is ready
+    console.post("api/searches", {"topic": topic, "filter": "value.n = 1"}, 201)
+    until(lambda: searches.spare.process is not ready, "the search takes it")
+
+
 def test_a_tail_can_be_filtered(console: RunningConsole, shared_broker: Broker) -> None:
     shared_broker.create_topic("live", 1)
     events = console.events("api/topics/live/tail", filter="value.n > 1")

@@ -55,7 +55,38 @@ def test_users_and_rules_are_added_shown_and_deleted(locked: RunningConsole) -> 
     console.send("DELETE", "api/security/users/ann")
     assert console.get("api/security/users")["users"] == []
     console.post("api/security/acls", rule | {"operation": "Juggle"}, 422)
-    assert console.get("api/security/quotas") == {"quotas": []}
+
+
+def test_quotas_are_set_changed_and_removed(locked: RunningConsole) -> None:
+    console = locked
+    path = "api/security/quotas"
+    assert console.get(path) == {"quotas": []}
+    ann = {"user": "ann"}
+    console.send("PATCH", path, {"entity": ann, "limits": {"producer_byte_rate": 1000}})
+    both = {"producer_byte_rate": 2000, "request_percentage": 12.5}
+    console.send("PATCH", path, {"entity": ann, "limits": both})
+    others = {"user": None, "client-id": "batch"}
+    console.send("PATCH", path, {"entity": others, "limits": {"consumer_byte_rate": 5}})
+    assert sorted(console.get(path)["quotas"], key=str) == [
+        {"entity": {"client-id": "batch", "user": None}, "limits": {"consumer_byte_rate": 5.0}},
+        {"entity": ann, "limits": both},
+    ]
+    removed = {"producer_byte_rate": None}
+    console.send("PATCH", path, {"entity": ann, "limits": removed})
+    assert {"entity": ann, "limits": {"request_percentage": 12.5}} in console.get(path)["quotas"]
+    for entity, limits in (
+        ({}, removed),
+        ({"nobody": "x"}, removed),
+        (ann, {}),
+        (ann, {"juggling_rate": 1}),
+        (ann, {"producer_byte_rate": 0}),
+        ({"ip": "not an address"}, {"connection_creation_rate": 1}),
+    ):
+        console.send("PATCH", path, {"entity": entity, "limits": limits}, 422)
+    records = console.get("api/security/audit")["records"]
+    noted = [each["details"]["limits"] for each in records if each["action"] == "changed quotas"]
+    assert noted[0] == removed
+    assert len(noted) == 4
 
 
 def test_every_change_is_in_the_audit_and_in_the_brokers_topic(locked: RunningConsole) -> None:

@@ -28,7 +28,7 @@ def locked_console(locked: Broker) -> Iterator[RunningConsole]:
         yield console
 
 
-def test_a_person_signs_in_and_gives_another_the_right_to_read(
+def test_a_person_signs_in_and_gives_another_the_right_to_read_within_a_quota(
     opened: Opened, locked: Broker, locked_console: RunningConsole
 ) -> None:
     from playwright.sync_api import expect
@@ -61,6 +61,20 @@ def test_a_person_signs_in_and_gives_another_the_right_to_read(
     page.get_by_label("Topic").fill("orders")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("row", name="May User:ann")).to_be_visible()
+    page.get_by_role("link", name="Quotas").click()
+    page.get_by_role("button", name="New quota").click()
+    dialog.get_by_role("textbox", name="User").fill("ann")
+    dialog.get_by_label("Value").fill("2048")
+    dialog.get_by_role("button", name="Save quota").click()
+    row = page.get_by_role("row", name="user ann")
+    expect(row).to_contain_text("2 KiB/s")
+    row.get_by_role("button", name="Change").click()
+    dialog.get_by_label("Bytes written").fill("4096")
+    dialog.get_by_role("button", name="Save quota").click()
+    expect(row).to_contain_text("4 KiB/s")
+    row.get_by_role("button", name="Remove").click()
+    dialog.get_by_role("button", name="Remove quota").click()
+    expect(row).to_have_count(0)
     page.get_by_role("link", name="Audit").click()
     expect(page.get_by_label("Audit trail", exact=True)).to_contain_text("ann")
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from moldau import Queue
 from moldau.client.pipelines.status import PipelineStatus
 from moldau.http.thread import HttpThread
 from moldau.spark.pipeline.run.metrics import PipelineMetrics
@@ -119,6 +120,8 @@ def scrape() -> Iterator[Scrape]:
             {"bootstrap.servers": broker.bootstrap, "transactional.id": "payments"}
         )
         transactional.init_transactions(60)
+        with Queue("orders", group="workers", bootstrap=broker.bootstrap, start="earliest") as jobs:
+            assert jobs.take(60) is not None
         found = Scrape(broker.http_url)
         found.samples += pipeline_samples()
         yield found

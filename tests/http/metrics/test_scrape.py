@@ -31,6 +31,7 @@ from tests.broker.wire_client import (
     Client,
     append_open,
     fresh_name,
+    inside,
     make_batch,
     now_ms,
     produce_values,
@@ -188,6 +189,36 @@ def test_share_groups_tell_what_is_in_flight_redelivered_dead_and_left(broker: B
     assert scrape.value("moldau_sharegroup_waiting", **where) == 0
     # One in flight and one that nobody was given yet.
     assert scrape.value("moldau_sharegroup_lag", **where) == 2
+
+
+def test_the_lag_of_share_groups_is_told_though_nobody_reads(broker: Broker) -> None:
+    group, long_ago = fresh_name("workers"), 1_600_000_000_000
+    with Client(broker) as client:
+        topic = client.create(fresh_name(), partitions=2)
+        topic_id = client.topic_id(topic)
+        for index in (0, 1):
+            initialize(client, group, topic_id, index=index)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    for number in range(3):
+        producer.produce(topic, b"old", partition=0, timestamp=long_ago + 1000 * number)
+        assert producer.flush(60) == 0
+    with Member(broker, group, topic_id) as member:
+        until(lambda: member.take(max_records=1, share_acquire_mode=1), "something is given")
+        assert not partition_of(member.acknowledge({0: [(0, 0, ACCEPT)]})).error_code
+    until(lambda: inside(broker, lambda server: not server.shares.report(group)), "nobody reads")
+    scrape = Scrape(broker.http_url)
+    where = {"group": group, "topic": topic}
+    assert scrape.value("moldau_sharegroup_lag", **where, partition="0") == 2
+    assert scrape.value("moldau_sharegroup_lag", **where, partition="1") == 0
+    seconds = scrape.value("moldau_sharegroup_lag_seconds", **where, partition="0")
+    started = scrape.value("process_start_time_seconds")
+    assert seconds >= started - (long_ago + 1000) / 1000
+    idle = list(scrape.find("moldau_sharegroup_lag_seconds", **where, partition="1"))
+    assert [each.value for each in idle] == [0.0]
+    assert scrape.value("moldau_sharegroup_lag_seconds_max", **where) == seconds
+    totals = Scrape(broker.http_url, per_partition=False)
+    assert totals.value("moldau_sharegroup_lag", **where) == 2
+    assert totals.value("moldau_sharegroup_lag_seconds_max", **where) >= seconds
 
 
 def test_flushes_have_their_series(broker: Broker) -> None:

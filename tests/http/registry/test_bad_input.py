@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from typing import Any
@@ -13,12 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moldau import Producer
+from moldau.http.registry import routes
 from moldau.http.registry.routes import JSON_V1
 from moldau.schemas.avro.schema import AvroSchema
 from moldau.schemas.json_schema.schema import JsonSchema
 from moldau.schemas.protobuf.schema import ProtobufSchema
 from moldau.schemas.registry.records import SchemaKey, SchemaValue, encode_key, encode_value
 from moldau.schemas.schema import Reference, SchemaType
+from moldau.schemas.worker.process import SchemaWorker
 from moldau.testing import Broker
 from moldau.testing.waiting import until
 
@@ -231,6 +234,19 @@ def test_no_schema_is_parsed_or_compared_on_the_loop(
     ):
         assert http.get(path).status_code == 200
     assert not threads
+
+
+def test_a_schema_that_takes_too_long_is_refused_for_that(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def think(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(routes, "_LEADER_WITHIN_S", 0.2)
+    monkeypatch.setattr(SchemaWorker, "ask", think)
+    answer = register(http, '"int"')
+    assert (answer.status_code, answer.json()["error_code"]) == (500, 50002)
+    assert "longer than 0.2 s" in answer.json()["message"]
 
 
 @pytest.mark.parametrize(

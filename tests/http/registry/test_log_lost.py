@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from moldau.broker.server import Broker as Server
+from moldau.cluster.state.changes import PartitionsChanged
 from moldau.http.registry.following import TOPIC, SchemasFollower
 from moldau.http.registry.registry import SchemaRegistry, record_of
 from moldau.log.truncation import truncate_to
@@ -71,6 +73,14 @@ def schema_batch(subject: str) -> bytearray:
     return build_batch([Record(0, now_ms(), encode_key(key), encode_value(value))])
 
 
+class Away(SchemasFollower):
+    """Reads `_schemas` as a broker does that has no replica of it."""
+
+    @property
+    def partition(self) -> None:
+        return None
+
+
 @pytest.mark.parametrize("others", [(), ("new1", "new2")])
 def test_a_log_that_was_cut_is_read_anew(broker: Broker, others: tuple[str, ...]) -> None:
     """As by an unclean election. The worst: the log is as long again, with other records."""
@@ -101,3 +111,44 @@ def test_a_topic_that_was_deleted_and_made_again_is_read_anew(
         held.release()
         assert asked.result(30).json()["version"] == 1
     assert subjects(broker) == ["new"]
+
+
+def test_a_broker_without_a_replica_notices_that_the_log_was_cut_and_has_grown_again(
+    broker: Broker,
+) -> None:
+    """By the epoch of the last record that it has read: the log is as long as it was."""
+    server = broker._server
+    assert server is not None
+    for subject in ("kept", "lost", "lost2"):
+        assert register(broker, subject).status_code == 200
+
+    async def follow() -> Away:
+        away = Away(server)
+        away.start()
+        return away
+
+    async def elect() -> None:
+        """Cut the log, and have the leader begin another epoch."""
+        truncate_to(server.partitions[TOPIC, 0].log, 1)
+        partition = server.state.topics[TOPIC].partitions[0]
+        later = msgspec.structs.replace(partition, leader_epoch=partition.leader_epoch + 1)
+        await server.store.commit([PartitionsChanged(TOPIC, {0: later})])
+
+    away = broker._call(follow())
+
+    def known() -> list[str]:
+        return inside(broker, lambda server: sorted(name for name, _ in away.state.subjects()))
+
+    until(lambda: known() == ["kept", "lost", "lost2"], "it has read all")
+    broker._call(away.stop())
+    broker._call(elect())
+    with Client(broker) as client:
+        for subject in ("new1", "new2", "new3"):
+            assert client.produce(TOPIC, schema_batch(subject)).error_code == 0
+
+    async def go_on() -> None:
+        away.start()
+
+    broker._call(go_on())
+    until(lambda: known() == ["kept", "new1", "new2", "new3"], "it has begun anew")
+    broker._call(away.stop())

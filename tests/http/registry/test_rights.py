@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from moldau.broker.server import Broker as Server
 from moldau.cluster.state.access import Acl, AclsChanged, ResourcePattern
 from moldau.http.registry.rights import topic_of
 from moldau.schemas.worker.process import WorkerProcess
@@ -102,6 +103,36 @@ def test_who_has_no_right_gets_nothing_and_is_told_which_is_lacking(broker: Brok
         assert "User:mallory lacks" in answer.json()["message"]
     assert mallory.answer("GET", "/subjects").json() == []
     assert "secret-value" in root.answer("GET", "/subjects").json()
+
+
+def test_the_audit_counts_each_request_once() -> None:
+    settings = LOGINS | AUTHORIZER | ROOT | {"audit.admissions.enable": "true"}
+    with Broker(settings) as broker:
+        alice, mallory = Person(broker, "alice"), Person(broker, "mallory")
+        grant(broker, "alice", "orders", Operation.WRITE)
+        told: list[dict[str, Any]] = []
+
+        def heard(server: Server) -> None:
+            audit = server.guard.audit
+            assert audit is not None
+            audit.publish = told.extend
+            audit.tell()
+
+        inside(broker, heard)
+        told.clear()
+        assert alice.ask("POST", "/subjects/orders-value/versions", SCHEMA) == 200
+        assert mallory.ask("POST", "/subjects/orders-value/versions", SCHEMA) == 403
+        assert Person(broker, "root").ask("DELETE", "/subjects/orders-value") == 200
+        inside(broker, heard)
+    by_http = [each for each in told if each["api"] == "HTTP"]
+    assert [
+        (each["decision"], each["principal"], each["operation"], each["names"], each["count"])
+        for each in sorted(by_http, key=lambda each: each["principal"])
+    ] == [
+        ("allowed", "User:alice", "Write", ["orders"], 1),
+        ("denied", "User:mallory", "Write", ["orders"], 1),
+        ("allowed", "User:root", "Alter", ["kafka-cluster"], 1),
+    ]
 
 
 def test_rights_on_a_topic_are_rights_on_its_subjects(broker: Broker) -> None:

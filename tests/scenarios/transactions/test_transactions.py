@@ -172,6 +172,48 @@ def test_a_leader_asks_a_coordinator_elsewhere_before_it_takes_a_write(ensemble:
         assert committed(cluster, "orders") == ["x"]
 
 
+def test_a_transaction_that_was_taken_over_takes_no_late_write_at_any_leader(
+    ensemble: Ensemble,
+) -> None:
+    """KIP-939: neither the leader that heard of it from a coordinator elsewhere, nor the next."""
+    with Cluster(3, ensemble) as cluster:
+        cluster.create_topic("orders", partitions=1, replication_factor=3)
+        leader = cluster.leader_of("orders")
+        id = coordinated_elsewhere(cluster, leader)
+        coordinator = coordinator_of(cluster, id)
+        cluster.wait_until_in_sync("orders", "__transaction_state")
+        values: dict[str, Any] = {"transactional_id": id, "transaction_timeout": 60_000}
+        values |= {"producer_id": -1, "producer_epoch": -1, "enable2_pc": True}
+
+        def produce(broker: int, value: bytes, sequence: int) -> int:
+            batch = make_batch(
+                value, producer_id=who.producer_id, producer_epoch=who.producer_epoch,
+                base_sequence=sequence, is_transactional=True,
+            )  # fmt: skip
+            asked = produce_values({"orders": {0: batch}}) | {"transactional_id": id}
+            with client_of(cluster, broker) as client:
+                answer = client.ask(Api.PRODUCE, 12, **asked)
+            return int(answer.responses[0].partition_responses[0].error_code)
+
+        with client_of(cluster, coordinator) as client:
+            who = client.ask(Api.INIT_PRODUCER_ID, 6, **values)
+            assert who.error_code == 0
+            assert produce(leader, b"staged", 0) == 0
+            heir = client.ask(Api.INIT_PRODUCER_ID, 6, **values, keep_prepared_txn=True)
+            assert heir.error_code == 0
+            assert produce(leader, b"late", 1) == Error.INVALID_PRODUCER_EPOCH
+            cluster.kill(leader)
+            cluster.wait_until(lambda: cluster.leader_of("orders") != leader, "another leader")
+            following = cluster.leader_of("orders")
+            assert produce(following, b"late", 1) == Error.INVALID_PRODUCER_EPOCH
+            end = {"transactional_id": id, "producer_id": heir.producer_id}
+            end["producer_epoch"] = heir.producer_epoch
+            answer = client.ask(Api.END_TXN, 5, **end, committed=True)
+            assert answer.error_code == 0
+            cluster.wait_until(lambda: state_of(cluster, id) == "CompleteCommit", "its markers")
+        assert committed(cluster, "orders") == ["staged"]
+
+
 def insist(call: Callable[..., None], *arguments: Any) -> None:
     """Call what a client may have to be told again, which finds out what came of it."""
     deadline = time.monotonic() + WITHIN_S

@@ -93,6 +93,11 @@ class Deliveries:
     def fate(self, partition: int, offset: int) -> Fate:
         return self.fates.setdefault((partition, offset), Fate())
 
+    def set_back(self, partition: int, start: int) -> None:
+        """The group begins there again."""
+        for key in [each for each in self.fates if each[0] == partition and each[1] >= start]:
+            del self.fates[key]
+
     def delivered(self, new: Delivery) -> None:
         fate = self.fate(new.partition, new.offset)
         # A leader that does not know of its successor yet gives out what is not its own any more:

@@ -16,6 +16,7 @@ kafka-tlaplus, KIP-966), as predicates on the real objects:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from uuid import UUID
 
 from moldau.broker.partitions.partition import Partition
@@ -28,6 +29,8 @@ from tests.simulation.core.process import Process
 from tests.simulation.core.world import Node, World
 
 Place = tuple[UUID, int]
+# What is looked at after every step: only where it has changed, more is.
+_LOOKS = attrgetter("log.high_watermark", "log.log_end", "leader_epoch", "is_leader")
 
 
 @dataclass
@@ -72,6 +75,8 @@ class Monitor:
         self.committed: dict[Place, Committed] = {}
         self.decisions = Decisions()
         self._seen: dict[Partition, Seen] = {}
+        # What all partitions of a process looked like after its last step.
+        self._watched: dict[Process, list[tuple[int, int, int, bool]]] = {}
         self._kept: list[Partition] = []
         # Where the log of each broker ended when it was last alive.
         self._ends: dict[tuple[int, Place], int] = {}
@@ -81,50 +86,60 @@ class Monitor:
     def discard(self) -> None:
         """Let go of all that belonged to the brokers."""
         self._seen.clear()
+        self._watched.clear()
         self._kept.clear()
         self._nodes.clear()
 
     def after_step(self, process: Process) -> None:
         node = self._nodes.get(process)
         if node is None:
-            for each in self._world.nodes.values():
-                if each.process is process:
-                    node = self._nodes[process] = each
+            nodes = self._world.nodes.values()
+            node = next((each for each in nodes if each.process is process), None)
             if node is None:
                 return
+            self._nodes[process] = node
         broker = node.broker
         if broker is None or not process.is_alive:
             return
+        partitions = broker.partitions.values()
+        looks = list(map(_LOOKS, partitions))
+        if self._watched.get(process) == looks:
+            return
+        self._watched[process] = looks
         try:
-            for partition in broker.partitions.values():
-                seen = self._seen.get(partition)
-                log = partition.log
-                if (
-                    seen is None
-                    or seen.high_watermark != log.high_watermark
-                    or seen.epoch != partition.leader_epoch
-                    or seen.is_leader != partition.is_leader
-                    or log.log_end < seen.log_end
-                ):
-                    self._look(node, partition, seen)
-                elif seen.log_end != log.log_end:
-                    seen.log_end = log.log_end
-                    self._ends[node.id, seen.place] = log.log_end
+            for partition in partitions:
+                self._changed(node, partition, self._seen.get(partition))
         except Violation as violation:
             self._world.fail(violation)
+
+    def _changed(self, node: Node, partition: Partition, seen: Seen | None) -> None:
+        log = partition.log
+        if (
+            seen is None
+            or seen.high_watermark != log.high_watermark
+            or seen.epoch != partition.leader_epoch
+            or seen.is_leader != partition.is_leader
+            or log.log_end < seen.log_end
+        ):
+            self._look(node, partition, seen)
+        elif seen.log_end != log.log_end:
+            seen.log_end = log.log_end
+            self._ends[node.id, seen.place] = log.log_end
 
     def _look(self, node: Node, partition: Partition, seen: Seen | None) -> None:
         self.checks += 1
         log = partition.log
-        place = (partition.topic_id, partition.index)
-        name = f"{partition.topic}-{partition.index}"
-        committed = self.committed.setdefault(place, Committed(name))
-        committed.is_compacted = committed.is_compacted or log.config.compacts
         if seen is None:
             keeps_data = partition.topic == TRANSACTION_STATE.name
             reader = LogReader(node.disk, log.folder, keeps_data=keeps_data)
-            seen = self._seen[partition] = Seen(reader, place)
+            seen = self._seen[partition] = Seen(reader, (partition.topic_id, partition.index))
             self._kept.append(partition)
+        place = seen.place
+        name = f"{partition.topic}-{partition.index}"
+        committed = self.committed.get(place)
+        if committed is None:
+            committed = self.committed[place] = Committed(name)
+        committed.is_compacted = committed.is_compacted or log.config.compacts
         self._ends[node.id, place] = log.log_end
         if log.log_end < seen.log_end or log.truncations != seen.truncations:
             seen.reader.forget()
@@ -207,12 +222,20 @@ class Monitor:
         committed = self.committed.get(place)
         if committed is None:
             return
-        end = self._ends.get((broker, place), 0)
+        end = self._end_of(broker, place)
         if end < committed.end and not self._is_offline(broker, place):
             raise Violation(
                 f"broker {broker} came into sync for {name} with a log that ends at {end}, but "
                 f"everything before {committed.end} is committed"
             )
+
+    def _end_of(self, member: int, place: Place) -> int:
+        """Where a broker's log ends, also if it has not begun to serve yet."""
+        broker = self._world.nodes[member].broker
+        for log in broker.logs.logs.values() if broker is not None else ():
+            if (log.topic_id, log.partition) == place:
+                return log.log_end
+        return self._ends.get((member, place), 0)
 
     def _is_offline(self, member: int, place: Place) -> bool:
         """Whether it is about to find out that its log is of no use."""

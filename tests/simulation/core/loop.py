@@ -32,9 +32,10 @@ class Livelock(Exception):
 
 
 class Step:
-    """A callback of a process that is due at some time; the handle that `call_later` returns."""
+    """A callback of a process that is due at some time; None once it is cancelled."""
 
-    __slots__ = ("arguments", "callback", "is_cancelled", "process", "when_s")
+    __slots__ = ("arguments", "callback", "process", "when_s")
+    is_timer = False
 
     def __init__(
         self, process: Process, when_s: float, callback: Callable[..., object], arguments: Any
@@ -43,18 +44,27 @@ class Step:
         self.when_s = when_s
         self.callback: Callable[..., object] | None = callback
         self.arguments = arguments
-        self.is_cancelled = False
 
     def cancel(self) -> None:
-        self.is_cancelled = True
         self.callback = None
         self.arguments = ()
 
     def cancelled(self) -> bool:
-        return self.is_cancelled
+        return self.callback is None
 
     def when(self) -> float:
         return self.when_s
+
+
+class Timer(Step):
+    """A timer of a process itself; the handle that `call_later` returns."""
+
+    __slots__ = ()
+    is_timer = True
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -72,8 +82,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._count = 0
         self.steps = 0
         self._at_once = 0
-        # Called after each step, with the process that did it.
-        self.after_step: Callable[[Process], None] | None = None
         self.is_over = False
         self.problems: list[str] = []
         self.set_exception_handler(self._note_problem)
@@ -93,10 +101,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_later(self, delay: float, callback: Any, *arguments: Any, context: Any = None) -> Any:  # type: ignore[override]
-        return self.later_in(self.process, delay, callback, *arguments)
+        timer = Timer(self.process, self.now_s + max(delay, 0.0), callback, arguments)
+        self._push(timer, timer.when_s + self._random() * _LATE_S)
+        return timer
 
     def call_at(self, when: float, callback: Any, *arguments: Any, context: Any = None) -> Any:  # type: ignore[override]
-        return self.later_in(self.process, when - self.now_s, callback, *arguments)
+        return self.call_later(when - self.now_s, callback, *arguments)
 
     def soon_in(self, process: Process, callback: Any, *arguments: Any) -> Step:
         """Run a callback as a step of a process, as soon as it comes to that."""
@@ -106,11 +116,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def later_in(self, process: Process, delay_s: float, callback: Any, *arguments: Any) -> Step:
         """Run a callback as a step of a process after a while."""
-        if delay_s < 0.0:
-            delay_s = 0.0
-        step = Step(process, self.now_s + delay_s, callback, arguments)
+        step = Step(process, self.now_s + max(delay_s, 0.0), callback, arguments)
         self._push(step, step.when_s + self._random() * _LATE_S)
         return step
+
+    def arrive_in(self, delay_s: float, callback: Any) -> None:
+        """Have the simulator do something after exactly that time."""
+        at_s = self.now_s + delay_s
+        self._push(Step(self.outside, at_s, callback, ()), at_s)
 
     def _push(self, step: Step, at_s: float) -> None:
         self._count += 1
@@ -119,6 +132,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _enqueue(self, step: Step) -> None:
         process = step.process
         if process.is_alive and not self.is_over:
+            if step.is_timer and process.frozen_until > self.now_s:
+                process.overdue.append(step)
+                if process.ready:
+                    return
+                # So that somebody looks when it may go on.
+                step = Step(process, self.now_s, _nothing, ())
             if not process.ready:
                 self._busy.append(process)
             process.ready.append(step)
@@ -157,6 +176,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         # What BaseEventLoop's run_forever calls until `stop`.
+        while not self._stopping:  # type: ignore[attr-defined]
+            self.turn()
+
+    def turn(self) -> None:
+        """Let a process do a few steps; or time pass until the next timer, if nobody has any."""
         if self._busy:
             self._run_busy()
         elif self._timers:
@@ -169,18 +193,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timers = self._timers
         if len(timers) > _COMPACT:
             timers = self._timers = [
-                each for each in timers if not each[2].is_cancelled and each[2].process.is_alive
+                each for each in timers if each[2].callback and each[2].process.is_alive
             ]
             heapq.heapify(timers)
         while timers:
             at_s, _, step = heapq.heappop(timers)
             process = step.process
-            if step.is_cancelled or not process.is_alive:
+            if step.callback is None or not process.is_alive:
                 continue
             if at_s > self.now_s:
                 self.now_s = at_s
                 self._at_once = 0
-            self._enqueue(step)
+            if process is not self.outside:
+                self._enqueue(step)
+            elif not self.is_over:
+                # Nobody else has anything to do, so it is the simulator's turn.
+                process.ready.append(step)
+                self._do(process, 1)
             return
 
     def _run_busy(self) -> None:
@@ -193,35 +222,39 @@ class VirtualLoop(asyncio.BaseEventLoop):
             busy.pop(place)
             self.later_in(self.outside, process.frozen_until - self.now_s, self.wake, process)
             return
+        if process.overdue:
+            process.ready.extend(process.overdue)
+            process.overdue.clear()
         # A turn is a few steps at most: another process may come in between any two.
-        for _ in range(1 + int(self._random() * 4)):
-            if not process.ready:
-                break
-            step = process.ready.popleft()
-            callback = step.callback
-            if callback is None:
-                continue
-            self.process = process
-            try:
-                callback(*step.arguments)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except ProcessDied:
-                self.kill(process)
-            except Exception as error:
-                self.problems.append(f"{process}: {callback!r} raised {error!r}")
-            finally:
-                self.process = self.outside
-            self.steps += 1
-            self._at_once += 1
-            if self.after_step is not None:
-                self.after_step(process)
-            if self._stopping:  # type: ignore[attr-defined]
-                break
+        self._do(process, 1 + int(self._random() * 4))
         if not process.ready and process in busy:
             busy.remove(process)
         if self._at_once > _MOST_AT_ONCE:
             raise Livelock(f"{self._at_once} steps at {self.now_s:.3f} s, the last of {process}")
+
+    def _do(self, process: Process, most: int) -> None:
+        """Do the next steps of a process."""
+        after_step, done = process.after_step, 0
+        self.process = process
+        try:
+            while done < most and process.ready and not self._stopping:  # type: ignore[attr-defined]
+                step = process.ready.popleft()
+                callback = step.callback
+                if callback is None:
+                    continue
+                done += 1
+                try:
+                    callback(*step.arguments)
+                except ProcessDied:
+                    self.kill(process)
+                except Exception as error:
+                    self.problems.append(f"{process}: {callback!r} raised {error!r}")
+                if after_step is not None:
+                    after_step(process)
+        finally:
+            self.process = self.outside
+        self.steps += done
+        self._at_once += done
 
     # -- processes
 
@@ -234,8 +267,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """End a process at once; nothing that it had still to do is done."""
         if process.is_alive:
             process.is_alive = False
-            process.belongings.extend(process.ready)
+            process.belongings.extend((*process.ready, *process.overdue))
             process.ready = deque()
+            process.overdue = []
             if process in self._busy:
                 self._busy.remove(process)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,9 +43,10 @@ class Process:
     """One life of a program on a machine: what it still has to do, and whether it may.
 
     `ready` holds its steps in the order in which they became due, as an event loop runs them. A
-    frozen process (`frozen_until`) does nothing, while its sockets fill and its timers pass. A dead
-    one never does anything again; `belongings` keeps its objects, so that no destructor runs code
-    that a dead process would not have run.
+    frozen process (`frozen_until`) does nothing, while its sockets fill and its timers pass: when
+    it goes on, it comes to what it has received first, as asyncio's loop does, and then to its
+    timers. A dead one never does anything again; `belongings` keeps its objects, so that no
+    destructor runs code that a dead process would not have run.
     """
 
     def __init__(self, name: str, machine: Machine) -> None:
@@ -53,7 +55,11 @@ class Process:
         self.is_alive = True
         self.frozen_until = 0.0
         self.ready: deque[Step] = deque()
+        # Timers that were due while it was frozen.
+        self.overdue: list[Step] = []
         self.belongings: list[Any] = []
+        # Called after each of its steps.
+        self.after_step: Callable[[Process], None] | None = None
         # The disk operations that it may still do before it dies in the midst of one; -1: any.
         self.operations_left = -1
         # The schemas of messages that it has loaded, by API and version.

@@ -61,7 +61,7 @@ SETTINGS = {
 
 
 @functools.cache
-def _load_everything() -> None:
+def load_everything() -> None:
     """Import what the product imports when it is first asked for: later it would be too late."""
     for package in (moldau.broker, moldau.cluster, moldau.log, moldau.peer, moldau.wire):
         for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
@@ -103,9 +103,12 @@ class Node:
         self.wanted = True
         if self.is_alive or not self.machine.is_on:
             return
+        # One that has died while it wrote may not have been cleared up after yet.
+        self.gone()
         world = self._world
         self.lives += 1
         self.process = process = Process(f"{self.name}#{self.lives}", self.machine)
+        process.after_step = world.after_step
         world.tell(self.name, "starts")
         world.spawn(process, self._run(process))
 
@@ -211,13 +214,21 @@ class _Lines(logging.Handler):
             world.tell(world.loop.process.name, text)
 
 
+def _end_task(task: asyncio.Task[Any]) -> None:
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine: Any = task.get_coro()
+    # Whatever a coroutine does at its end is no matter.
+    with suppress(BaseException):
+        coroutine.close()
+
+
 class World:
     """Everything of one run. Use it within `with world.installed()`."""
 
     def __init__(
         self, seed: str, settings: Mapping[str, str] = SETTINGS, brokers: int = 3, servers: int = 3
     ) -> None:
-        _load_everything()
+        load_everything()
         self.seed = seed
         self.loop = VirtualLoop(self.dice("schedule"))
         self.network = Network(self.loop, self.dice("network"))
@@ -234,6 +245,8 @@ class World:
         self.story: list[tuple[float, str, str]] = []
         self.tracebacks: list[str] = []
         self.failure: Exception | None = None
+        # Called after each step of a broker, with its process.
+        self.after_step: Callable[[Process], None] | None = None
         self.nodes = {id: Node(self, id, settings) for id in range(1, brokers + 1)}
         disks = {node.machine: node.disk for node in self.nodes.values()}
         quick = self.loop.executor_s
@@ -317,29 +330,26 @@ class World:
         """End every coroutine while the simulation still stands below it."""
         loop = self.loop
         loop.is_over = True
-        everybody = [*self.graveyard, *(node.process for node in self.nodes.values())]
-        tasks = [
-            each
-            for process in [*everybody, loop.outside, *self.others]
-            if process is not None
-            for each in process.belongings
-            if isinstance(each, asyncio.Task) and not each.done()
-        ]
-        for task in tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            process_coroutine: Any = task.get_coro()
-            # Whatever a coroutine does at its end is no matter.
-            with suppress(BaseException):
-                process_coroutine.close()
+        found = [*self.graveyard, *(node.process for node in self.nodes.values())]
+        everybody = [each for each in found if each is not None]
+        everybody += [loop.outside, *self.others]
+        kept: list[Any] = []
+        # What a coroutine does at its end may begin others.
+        while belongings := [each for process in everybody for each in process.belongings]:
+            kept += belongings
+            for process in everybody:
+                process.belongings.clear()
+            for each in belongings:
+                if isinstance(each, asyncio.Task) and not each.done():
+                    _end_task(each)
         loop.close()
         for node in self.nodes.values():
             node.process = node.broker = None
         self.failure = None
         self.graveyard.clear()
-        for process in [*everybody, *self.others, loop.outside]:
-            if process is not None:
-                process.belongings.clear()
-                process.ready.clear()
+        for process in everybody:
+            process.ready.clear()
+            process.overdue.clear()
         for transport in self.network.connections:
             transport.discard()
         self.network.connections.clear()
@@ -349,5 +359,4 @@ class World:
             server.watches.clear()
             server.waiting.clear()
         self.clients.clear()
-        loop.after_step = None
         loop.discard()

@@ -47,39 +47,36 @@ class Consumer(Talker):
         leader = self.leader
         is_new = leader is None or self.dice.random() < _LOOKS_SHARE
         if leader is None or is_new:
-            leader = await self.find_leader(self._topic, self._partition)
-            if self.leader_id is not None and self.leader_id != leader.topic_id:
-                self.position, self.end, self._epoch = 0, -1, -1
-            # As clients do: who has heard of a later leader believes no earlier one (KIP-320).
-            self._epoch = max(self._epoch, leader.epoch)
-            leader = leader._replace(epoch=self._epoch)
-            self.leader, self.leader_id = leader, leader.topic_id
+            leader = self.follow(await self.find_leader(self._topic, self._partition))
         try:
             if is_new and self.dice.random() < _ASKS_SHARE:
-                await self._ask_end(leader)
-            found = await self._fetch(leader)
+                await self.ask_end(leader)
+            found = await self.fetch(leader)
         except Failed:
             self.leader = None
             await self.pause(BACKOFF_S)
             return
-        code = Error(found.error)
-        if code is not Error.NONE:
-            self._history.count(f"{code.name} for a consumer")
-            if code is Error.OFFSET_OUT_OF_RANGE:
-                raise Violation(
-                    f"{self.name} has read up to {self.position} of {self._topic}-"
-                    f"{self._partition}, and broker {leader.broker} says that this is out of range"
-                )
+        if found.error:
             self.leader = None
             await self.pause(BACKOFF_S)
-            return
-        self._take(leader, found)
+        else:
+            self._take(leader, found)
+
+    def follow(self, leader: Leader) -> Leader:
+        """Read from a broker from now on."""
+        if self.leader_id is not None and self.leader_id != leader.topic_id:
+            self.position, self.end, self._epoch = 0, -1, -1
+        # As clients do: who has heard of a later leader believes no earlier one (KIP-320).
+        self._epoch = max(self._epoch, leader.epoch)
+        self.leader = leader._replace(epoch=self._epoch)
+        self.leader_id = leader.topic_id
+        return self.leader
 
     leader_id: object = None
     _epoch = -1
     max_bytes = 1 << 20
 
-    async def _fetch(self, leader: Leader) -> FetchedPartition:
+    async def fetch(self, leader: Leader) -> FetchedPartition:
         wanted = FetchPartition(
             self._partition, leader.epoch, self.position, max_bytes=self.max_bytes
         )
@@ -95,9 +92,18 @@ class Consumer(Talker):
             raise Failed(str(problem)) from None
         if answer.error or not answer.topics:
             raise Failed(f"error {answer.error}")
-        return answer.topics[0][1][0]
+        found: FetchedPartition = answer.topics[0][1][0]
+        if found.error:
+            code = Error(found.error)
+            self._history.count(f"{code.name} for a consumer")
+            if code is Error.OFFSET_OUT_OF_RANGE:
+                raise Violation(
+                    f"{self.name} has read up to {self.position} of {self._topic}-"
+                    f"{self._partition}, and broker {leader.broker} says that this is out of range"
+                )
+        return found
 
-    async def _ask_end(self, leader: Leader) -> None:
+    async def ask_end(self, leader: Leader) -> None:
         """Whoever leads says that everything is there that was read."""
         position = self.position
         wanted = {
@@ -151,6 +157,9 @@ class Consumer(Talker):
                     place = (leader.topic_id, self._partition)
                     self._history.read(self.name, place, record.offset, record.value or b"")
                 self.position = record.offset + 1
+            if not header.count and header.base_offset == self.position:
+                # A fence has an offset and no record.
+                self.position += header.last_offset_delta + 1
 
 
 class LentReader(Consumer):

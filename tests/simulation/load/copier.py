@@ -45,17 +45,17 @@ class Copier(Transactional):
         # What is committed in the end.
         self.committed: int | None = None
 
-    async def _initialize(self) -> None:
+    async def initialize(self) -> None:
         self._position = None
-        await super()._initialize()
+        await super().initialize()
 
     async def note_committed(self) -> None:
         """Ask how far the copies are committed; the last thing that it does."""
-        self.committed = await self._fetch_committed()
+        self.committed = await self.fetch_committed()
 
     async def _write(self, attempt: Attempt) -> None:
         if self._position is None:
-            self._position = await self._fetch_committed()
+            self._position = await self.fetch_committed()
         start = self._reader.position = self._position
         await self._reader.read_some()
         if self._reader.leader is None:
@@ -64,28 +64,28 @@ class Copier(Transactional):
         for offset in range(start, end):
             value = f"copy:{offset}:{self.name}:{attempt.number}".encode()
             attempt.copied = range(start, offset + 1)
-            await self._produce(attempt, offset % PARTITIONS, [value])
+            await self.produce(attempt, offset % PARTITIONS, [value])
         if end > start:
-            await self._commit_offset(end)
+            await self.commit_offset(end)
 
-    async def _end(self, attempt: Attempt, commits: bool) -> None:
+    async def end(self, attempt: Attempt, commits: bool) -> None:
         start, self._position = self._position, None
-        await super()._end(attempt, commits)
+        await super().end(attempt, commits)
         self._position = attempt.copied.stop if commits and attempt.copied else start
 
     # -- the group
 
     async def _ask_group(self, api: Api, **values: Any) -> Any:
-        if self._group_coordinator is None:
-            self._group_coordinator = await self._find(0, self._group)
-            if self._group_coordinator is None:
+        if self.group_coordinator is None:
+            self.group_coordinator = await self._find(0, self._group)
+            if self.group_coordinator is None:
                 return None
-        answer = await self._try(self._group_coordinator, api, **values)
+        answer = await self._try(self.group_coordinator, api, **values)
         if answer is None:
-            self._group_coordinator = None
+            self.group_coordinator = None
         return answer
 
-    async def _fetch_committed(self) -> int:
+    async def fetch_committed(self) -> int:
         wanted = {"name": self._source, "partition_indexes": [0]}
         group = {
             "group_id": self._group, "member_id": None, "member_epoch": -1, "topics": [wanted],
@@ -106,7 +106,7 @@ class Copier(Transactional):
             self._refused(code, "know what is committed")
         raise AssertionError
 
-    async def _commit_offset(self, offset: int) -> None:
+    async def commit_offset(self, offset: int) -> None:
         if self._dialect == 1:
             await self._add_offsets()
         part = {
@@ -121,8 +121,8 @@ class Copier(Transactional):
                 Api.TXN_OFFSET_COMMIT,
                 transactional_id=self._id,
                 group_id=self._group,
-                producer_id=self._identity.producer_id,
-                producer_epoch=self._identity.epoch,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
                 generation_id=-1,
                 member_id="",
                 group_instance_id=None,
@@ -134,7 +134,7 @@ class Copier(Transactional):
             if code is Error.NONE:
                 break
             self._refused(code, "commit an offset")
-        self._ledger.taken(self._id, self.name, self._identity, sent_s, "commit an offset")
+        self._ledger.taken(self._id, self.name, self.identity, sent_s, "commit an offset")
         self._history.count(f"transactional offset in TV{self._dialect}")
 
     async def _add_offsets(self) -> None:
@@ -142,8 +142,8 @@ class Copier(Transactional):
             answer = await self._ask_coordinator(
                 Api.ADD_OFFSETS_TO_TXN,
                 transactional_id=self._id,
-                producer_id=self._identity.producer_id,
-                producer_epoch=self._identity.epoch,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
                 group_id=self._group,
             )
             if answer is not None:

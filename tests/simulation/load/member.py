@@ -50,14 +50,14 @@ class Member(Talker):
         self._every_s = every_s
         self._coordinator: int | None = None
         # Some look for another coordinator sooner than others.
-        self._patience_s = self.dice.choice([0.7, TIMEOUT_S])
+        self.patience_s = self.dice.choice([0.7, TIMEOUT_S])
         self._member_id = ""
         self._generation = -1
 
     async def run(self) -> None:
         while not self.is_stopping:
             try:
-                assigned = await self._join()
+                assigned = await self.join()
                 if assigned is not None:
                     await self._work(assigned)
             except Failed:
@@ -73,7 +73,7 @@ class Member(Talker):
             if found.error_code != Error.NONE:
                 raise Failed("no coordinator")
             self._coordinator = int(found.node_id)
-        return await self.ask(self._coordinator, api, timeout_s or self._patience_s, **values)
+        return await self.ask(self._coordinator, api, timeout_s or self.patience_s, **values)
 
     def _note(self, code: int) -> bool:
         """Whether it went well; if not, begin again as that error asks for."""
@@ -87,7 +87,7 @@ class Member(Talker):
             self._member_id = ""
         return False
 
-    async def _join(self) -> list[int] | None:
+    async def join(self) -> list[int] | None:
         answer = await self._ask_coordinator(
             Api.JOIN_GROUP,
             timeout_s=15.0,
@@ -130,7 +130,7 @@ class Member(Talker):
         readers: dict[int, LentReader] = {}
         for partition in assigned:
             leader = await self.find_leader(self._topic, partition)
-            position = await self._committed(leader.topic_id, partition)
+            position = await self.committed(leader.topic_id, partition)
             if position is None:
                 return
             reader = LentReader(self, self._history, self._topic, partition, position)
@@ -141,7 +141,7 @@ class Member(Talker):
                 await reader.read_some()
                 if reader.leader is None or not reader.position:
                     continue
-                if not await self._commit(reader.leader.topic_id, partition, reader.position):
+                if not await self.commit(reader.leader.topic_id, partition, reader.position):
                     return
             beat = await self._ask_coordinator(
                 Api.HEARTBEAT,
@@ -154,7 +154,7 @@ class Member(Talker):
                 return
             await self.pause(self._every_s)
 
-    async def _committed(self, topic_id: UUID, partition: int) -> int | None:
+    async def committed(self, topic_id: UUID, partition: int) -> int | None:
         least = self._commits.acknowledged.get((topic_id, partition), -1)
         wanted = {"topic_id": topic_id, "partition_indexes": [partition]}
         answer = await self._ask_coordinator(
@@ -178,7 +178,7 @@ class Member(Talker):
         self._history.count("committed offset read")
         return max(offset, 0)
 
-    async def _commit(self, topic_id: UUID, partition: int, position: int) -> bool:
+    async def commit(self, topic_id: UUID, partition: int, position: int) -> bool:
         key, commits = (topic_id, partition), self._commits
         commits.attempted[key] = max(position, commits.attempted.get(key, -1))
         # The answer may lie in a socket for long, while others go on.
@@ -218,7 +218,7 @@ class Observer(Member):
     """
 
     async def run(self) -> None:
-        self._patience_s = TIMEOUT_S
+        self.patience_s = TIMEOUT_S
         while not self.is_stopping:
             try:
                 for partition in range(self._partitions):
@@ -233,6 +233,6 @@ class Observer(Member):
 
     async def _look(self, topic_id: UUID, partition: int) -> None:
         try:
-            await self._committed(topic_id, partition)
+            await self.committed(topic_id, partition)
         except Failed:
             self._coordinator = None

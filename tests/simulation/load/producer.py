@@ -62,23 +62,28 @@ class Producer(Talker):
         while not self.is_stopping:
             if leader is None:
                 leader = await self.find_leader(self._topic, self._partition)
-            (write,) = writes = self._next_writes(leader, 1)
-            answer = None
             try:
-                answer = await self._produce(leader, self._encode(writes))
+                if await self.write(leader) is not Error.NONE:
+                    leader = None
             except Failed:
                 leader = None
                 await self.pause(BACKOFF_S)
-            if answer is not None:
-                code = Error(answer.error_code)
-                if code is Error.NONE:
-                    self._history.acknowledged(write, int(answer.base_offset))
-                else:
-                    self._history.count(f"{code.name} for a producer")
-                    write.was_refused = code in _REFUSED
-                    leader = None
             await self.pause(self._every_s)
         self.is_done = True
+
+    async def write(self, leader: Leader) -> Error:
+        """Send one record; Failed if nobody knows what became of it."""
+        (write,) = writes = self._next_writes(leader, 1)
+        answer = await self._produce(leader, self._encode(writes))
+        if answer is None:
+            return Error.NONE
+        code = Error(answer.error_code)
+        if code is Error.NONE:
+            self._history.acknowledged(write, int(answer.base_offset))
+        else:
+            self._history.count(f"{code.name} for a producer")
+            write.was_refused = code in _REFUSED
+        return code
 
     def _next_writes(self, leader: Leader, count: int) -> list[Written]:
         found = []

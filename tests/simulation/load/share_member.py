@@ -59,7 +59,7 @@ class ShareMember(Talker):
         self._history = history
         self._deliveries = deliveries
         self._topic = topic
-        self._topic_id: UUID | None = None
+        self.topic_id: UUID | None = None
         self._every_s = every_s
         self._regime_of = regime_of
         self._patience_s = self.dice.choice([1.5, TIMEOUT_S])
@@ -75,7 +75,7 @@ class ShareMember(Talker):
         self._lives += 1
         self._member_id = f"{self.name}#{self._lives}"
         self._epoch = _JOINS
-        self._assigned: list[int] = []
+        self.assigned: list[int] = []
         self._heard_s = -_HEARTBEAT_S
         # The epoch of the next request, by broker; and what it has of which broker.
         self._sessions: dict[int, int] = {}
@@ -85,8 +85,8 @@ class ShareMember(Talker):
         while not self.is_stopping:
             try:
                 if self.loop.now_s - self._heard_s >= _HEARTBEAT_S:
-                    await self._beat()
-                for partition in list(self._assigned):
+                    await self.beat()
+                for partition in list(self.assigned):
                     await self._share(partition)
             except Failed:
                 self._coordinator = None
@@ -94,7 +94,7 @@ class ShareMember(Talker):
 
     # -- membership
 
-    async def _beat(self) -> None:
+    async def beat(self) -> None:
         joins = self._epoch == _JOINS
         answer = await self._ask_coordinator(
             member_id=self._member_id,
@@ -114,20 +114,20 @@ class ShareMember(Talker):
         self._heard_s = self.loop.now_s
         self._epoch = int(answer.member_epoch)
         if answer.assignment is not None:
-            self._assigned = []
+            self.assigned = []
             for topic in answer.assignment.topic_partitions:
-                self._topic_id = topic.topic_id
-                self._assigned += list(topic.partitions)
+                self.topic_id = topic.topic_id
+                self.assigned += list(topic.partitions)
         chance = self.dice.random()
         if chance < 0.02 and not self.is_finishing:
-            await self._leave()
+            await self.leave()
         elif chance < 0.05 and not self.is_finishing:
             await self._crash()
 
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
         self._history.count("sharer left")
         for broker in list(self._sessions):
-            await self._request(Api.SHARE_ACKNOWLEDGE, broker, {}, is_last=True)
+            await self.request(Api.SHARE_ACKNOWLEDGE, broker, {}, is_last=True)
         member_id = self._member_id
         self._forget_all()
         await self._ask_coordinator(
@@ -168,10 +168,14 @@ class ShareMember(Talker):
         words = self._words(broker)
         in_fetch = self._sessions.get(broker) and self.dice.random() < 0.4
         if words and not in_fetch:
-            await self._request(Api.SHARE_ACKNOWLEDGE, broker, words)
+            await self.request(Api.SHARE_ACKNOWLEDGE, broker, words)
             words = {}
         if self._leaders.get(partition) is leader:
-            await self._request(Api.SHARE_FETCH, broker, words, partition)
+            await self.request(Api.SHARE_FETCH, broker, words, partition)
+
+    def held(self, broker: int) -> list[Delivery]:
+        """What it has of a broker, by offsets."""
+        return sorted(self._held.get(broker, {}).values(), key=lambda each: each.offset)
 
     def _words(self, broker: int) -> dict[Delivery, Kind]:
         """What to say now of what it has; of some nothing, until later or for good."""
@@ -184,7 +188,7 @@ class ShareMember(Talker):
                 words[delivery] = kind
         return words
 
-    async def _request(
+    async def request(
         self,
         api: Api,
         broker: int,
@@ -195,7 +199,7 @@ class ShareMember(Talker):
     ) -> None:
         """Say something, and fetch if a partition is given."""
         sent_s, session = self.loop.now_s, self._sessions.get(broker, 0)
-        regimes = {each: self._regime_of(each) for each in self._assigned}
+        regimes = {each: self._regime_of(each) for each in self.assigned}
         said = {} if not session else words
         topics: dict[int, list[dict[str, Any]]] = {} if partition is None else {partition: []}
         for delivery, kind in sorted(said.items(), key=lambda each: each[0].offset):
@@ -215,7 +219,7 @@ class ShareMember(Talker):
                 member_id=self._member_id,
                 share_session_epoch=_LAST if is_last else session,
                 is_renew_ack=Kind.RENEW in said.values(),
-                topics=[{"topic_id": self._topic_id, "partitions": parts}] if parts else [],
+                topics=[{"topic_id": self.topic_id, "partitions": parts}] if parts else [],
                 **(self._limits() if api is Api.SHARE_FETCH else {}),
             )
         except Failed:

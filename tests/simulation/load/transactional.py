@@ -88,31 +88,33 @@ class Transactional(Talker):
         self._topic = topic
         self._dialect = dialect
         self._every_s = every_s
-        self._coordinator: int | None = None
-        self._group_coordinator: int | None = None
+        self.coordinator: int | None = None
+        self.group_coordinator: int | None = None
         self._leaders: dict[int, Leader] = {}
         self._sequences: dict[int, int] = {}
-        self._identity = Identity(-1, -1)
+        self.identity = Identity(-1, -1)
+        # What it says besides when it asks for an epoch (KIP-939).
+        self.two_phase: dict[str, bool] = {}
         # A request of this epoch may still be under way.
         self._is_unsure = False
         self._number = 0
         self.is_done = False
         # Some abort what was not answered, instead of sending it again.
-        self._is_impatient = world.dice(f"patience of {name}").random() < 0.5
+        self.is_impatient = world.dice(f"patience of {name}").random() < 0.5
 
     async def run(self) -> None:
         while not self.is_stopping:
             try:
-                await self._initialize()
+                await self.initialize()
                 while not self.is_stopping:
                     await self._transaction()
                     await self.pause(self._every_s)
                     if self._is_unsure and self._dialect == 1:
-                        await self._initialize()
+                        await self.initialize()
             except Fenced:
                 self._history.count("producer fenced")
                 if self.dice.random() < 0.6:
-                    self._identity = Identity(-1, -1)
+                    self.identity = Identity(-1, -1)
                 # Otherwise it has not understood, and wants to go on as who it was (KIP-360).
                 # Another may be at work with the same id, and should get something done.
                 await self.pause(5 * self._every_s + 2.0)
@@ -120,8 +122,11 @@ class Transactional(Talker):
 
     # -- one transaction
 
+    def begin(self) -> Attempt:
+        return self._ledger.begin(self._id, self.name, self.identity)
+
     async def _transaction(self) -> None:
-        attempt = self._ledger.begin(self._id, self.name, self._identity)
+        attempt = self.begin()
         luck = self.dice.random()
         try:
             await self._write(attempt)
@@ -133,7 +138,7 @@ class Transactional(Talker):
             self._history.count("transaction given up")
             commits = False
         if commits or attempt.values or self._dialect == 1:
-            await self._end(attempt, commits)
+            await self.end(attempt, commits)
 
     async def _write(self, attempt: Attempt) -> None:
         for _ in range(1 + self.dice.randrange(3)):
@@ -142,11 +147,11 @@ class Transactional(Talker):
             for _ in range(1 + self.dice.randrange(2)):
                 self._number += 1
                 values.append(f"{self.name}:{attempt.number}:{self._number}".encode())
-            await self._produce(attempt, partition, values)
+            await self.produce(attempt, partition, values)
             if self.dice.random() < 0.3:
                 await self.pause(0.2)
 
-    async def _produce(self, attempt: Attempt, partition: int, values: list[bytes]) -> None:
+    async def produce(self, attempt: Attempt, partition: int, values: list[bytes]) -> None:
         """Write a batch, again and again until it is acknowledged."""
         if self._dialect == 1:
             await self._add_partition(partition)
@@ -157,8 +162,8 @@ class Transactional(Talker):
         data = bytes(
             build_batch(
                 [Record(place, stamp, None, value) for place, value in enumerate(values)],
-                producer_id=self._identity.producer_id,
-                producer_epoch=self._identity.epoch,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
                 base_sequence=sequence,
                 is_transactional=True,
             )
@@ -168,12 +173,12 @@ class Transactional(Talker):
             code = await self._send(partition, data)
             if code is Error.NONE or code is Error.DUPLICATE_SEQUENCE_NUMBER:
                 break
-            if code is Error.NETWORK_EXCEPTION and self._dialect == 1 and self._is_impatient:
+            if code is Error.NETWORK_EXCEPTION and self._dialect == 1 and self.is_impatient:
                 # The write may still arrive, after the end of its transaction and in its epoch.
                 raise GiveUp
             self._leaders.pop(partition, None)
             self._refused(code, "write")
-        self._ledger.taken(self._id, self.name, self._identity, sent_s, "write")
+        self._ledger.taken(self._id, self.name, self.identity, sent_s, "write")
         self._sequences[partition] = sequence + len(values)
         self._history.count(f"transactional write in TV{self._dialect}")
 
@@ -205,8 +210,8 @@ class Transactional(Talker):
             answer = await self._ask_coordinator(
                 Api.ADD_PARTITIONS_TO_TXN,
                 v3_and_below_transactional_id=self._id,
-                v3_and_below_producer_id=self._identity.producer_id,
-                v3_and_below_producer_epoch=self._identity.epoch,
+                v3_and_below_producer_id=self.identity.producer_id,
+                v3_and_below_producer_epoch=self.identity.epoch,
                 v3_and_below_topics=wanted,
             )
             if answer is None:
@@ -216,9 +221,9 @@ class Transactional(Talker):
             if code is Error.NONE:
                 break
             self._refused(code, "add a partition")
-        self._ledger.taken(self._id, self.name, self._identity, sent_s, "add a partition")
+        self._ledger.taken(self._id, self.name, self.identity, sent_s, "add a partition")
 
-    async def _end(self, attempt: Attempt, commits: bool) -> None:
+    async def end(self, attempt: Attempt, commits: bool) -> None:
         """Commit or abort, and ask again until there is an answer."""
         sent_s = self.loop.now_s
         was_unanswered = False
@@ -228,8 +233,8 @@ class Transactional(Talker):
             answer = await self._ask_coordinator(
                 Api.END_TXN,
                 transactional_id=self._id,
-                producer_id=self._identity.producer_id,
-                producer_epoch=self._identity.epoch,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
                 committed=commits,
             )
             if answer is None:
@@ -248,25 +253,26 @@ class Transactional(Talker):
                     raise Violation(f"{self.name} was told {code.name} for the commit of {attempt}")
                 return
             self._refused(code, "end")
-        self._ledger.taken(self._id, self.name, self._identity, sent_s, "end a transaction")
+        self._ledger.taken(self._id, self.name, self.identity, sent_s, "end a transaction")
         attempt.fate = Fate.COMMITTED if commits else Fate.REFUSED
         self._history.count(f"{'commit' if commits else 'abort'} in TV{self._dialect}")
         if self._dialect == 2:
-            self._identity = Identity(int(answer.producer_id), int(answer.producer_epoch))
+            self.identity = Identity(int(answer.producer_id), int(answer.producer_epoch))
             self._sequences.clear()
 
     # -- who it is
 
-    async def _initialize(self) -> None:
+    async def initialize(self) -> None:
         """Get an epoch; as the one that it is, if it is anybody."""
         while True:
-            sent_s, was = self.loop.now_s, self._identity
+            sent_s, was = self.loop.now_s, self.identity
             answer = await self._ask_coordinator(
                 Api.INIT_PRODUCER_ID,
                 transactional_id=self._id,
                 transaction_timeout=TIMEOUT_MS,
                 producer_id=was.producer_id,
                 producer_epoch=was.epoch,
+                **self.two_phase,
             )
             if answer is not None:
                 code = Error(answer.error_code)
@@ -278,8 +284,8 @@ class Transactional(Talker):
             await self.pause(BACKOFF_S)
         if was.epoch >= 0:
             self._ledger.taken(self._id, self.name, was, sent_s, "get another epoch")
-        self._identity = Identity(int(answer.producer_id), int(answer.producer_epoch))
-        self._ledger.granted(self._id, self.name, self._identity)
+        self.identity = Identity(int(answer.producer_id), int(answer.producer_epoch))
+        self._ledger.granted(self._id, self.name, self.identity)
         self._history.count(f"producer initialized in TV{self._dialect}")
         self._sequences.clear()
         self._is_unsure = False
@@ -302,13 +308,13 @@ class Transactional(Talker):
             return None
 
     async def _ask_coordinator(self, api: Api, **values: Any) -> Any:
-        if self._coordinator is None:
-            self._coordinator = await self._find(1, self._id)
-            if self._coordinator is None:
+        if self.coordinator is None:
+            self.coordinator = await self._find(1, self._id)
+            if self.coordinator is None:
                 return None
-        answer = await self._try(self._coordinator, api, **values)
+        answer = await self._try(self.coordinator, api, **values)
         if answer is None:
-            self._coordinator = None
+            self.coordinator = None
         return answer
 
     async def _find(self, key_type: int, key: str) -> int | None:
@@ -327,7 +333,7 @@ class Transactional(Talker):
         if code in _FENCED:
             raise Fenced
         if code in _ELSEWHERE:
-            self._coordinator = self._group_coordinator = None
+            self.coordinator = self.group_coordinator = None
         if code in _ABORTABLE:
             raise GiveUp
         if code not in _AGAIN:

@@ -14,7 +14,7 @@ CLUSTER = (
         "return write.operations(self._paths, self._tree.versions.get(write.name, -1))",
         "return write.operations(self._paths, -1)",
         "stale",
-        2,
+        15,
     ),
     Mutation(
         "anybody alive is elected",
@@ -29,7 +29,7 @@ CLUSTER = (
         "if partition.leader == first or first not in live or first not in partition.isr:",
         "if partition.leader == first or first not in live:",
         "leaders",
-        8,
+        13,
     ),
     Mutation(
         "the first living replica is elected, in sync or not",
@@ -51,7 +51,7 @@ CLUSTER = (
         "                if changes:\n                    await self.store.commit",
         "                if False:\n                    await self.store.commit",
         "lives",
-        4,
+        8,
     ),
     Mutation(
         "two brokers get the same producer ids",

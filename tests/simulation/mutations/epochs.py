@@ -16,6 +16,7 @@ EPOCHS = (
         "if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:",
         "if end < wanted.fetch_offset:",
         "elections",
+        9,
     ),
     Mutation(
         "a cut log remembers the producers of what was cut",
@@ -30,6 +31,7 @@ EPOCHS = (
         "            if flush.lost_data:\n                self._fail(partition, error)",
         "            if False:\n                self._fail(partition, error)",
         "fsync",
+        3,
     ),
     Mutation(
         "a flush that the disk refused counts",

@@ -15,7 +15,7 @@ FENCES = (
         "    if is_pending or found.state in DECIDED:\n        return _COME_AGAIN\n    is_retry",
         "    is_retry",
         "late transactions",
-        9,
+        21,
     ),
     Mutation(
         "a coordinator that leads again goes on with what it knew",

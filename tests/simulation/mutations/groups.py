@@ -86,9 +86,9 @@ SHARING = (
     Mutation(
         "an acknowledgement is confirmed before it is written",
         _SHARED,
-        "        if change.ranges:\n            self._carry_out(change)",
-        "        if change.ranges:\n            change.settle(Error.NONE)\n"
-        "            self._carry_out(change)",
+        "            change.member, change.said = member, ranges\n",
+        "            change.member, change.said = member, ranges\n"
+        "            change.settle(Error.NONE)\n",
         "sharing",
     ),
     Mutation(

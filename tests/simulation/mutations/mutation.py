@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 
+from tests.simulation.directed.scripts import SCRIPTS, directed
 from tests.simulation.scenario.scenario import Scenario, themed
 
 
 @dataclass(frozen=True)
 class Mutation:
     """`old` occurs once in the module, and is replaced by `new`. `seed` is one that fails then, in
-    a scenario with this `theme`.
+    a scenario with this `theme`, or of the script with that name.
 
     Where one safeguard stands behind another, both are taken out: `also` has (module, old, new).
     """
@@ -33,7 +34,7 @@ class Mutation:
     also: tuple[tuple[str, str, str], ...] = ()
 
     def scenario(self, seed: int) -> Scenario:
-        return themed(seed, self.theme)
+        return directed(seed, self.theme) if self.theme in SCRIPTS else themed(seed, self.theme)
 
     @contextmanager
     def applied(self) -> Iterator[None]:

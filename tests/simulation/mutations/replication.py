@@ -25,7 +25,7 @@ REPLICATION = (
         "members = {*self.isr, *(self.proposed or ())}",
         "members = {*self.isr}",
         "in sync",
-        1,
+        2,
     ),
     Mutation(
         "a replica joins before it has reached the high watermark",
@@ -49,7 +49,7 @@ REPLICATION = (
         "self.followers[replica].reset(NEVER)\n        self._count()",
         "pass\n        self._count()",
         "losses",
-        15,
+        55,
     ),
     Mutation(
         "a leader does not look where a follower's log parts from its own (KIP-101)",

@@ -27,7 +27,7 @@ TRANSACTIONS = (
         "if expected is not None and expected.epoch not in (epoch, last_epoch):",
         "if False:",
         "late transactions",
-        5,
+        7,
     ),
     Mutation(
         "a transaction that times out does not fence its producer",
@@ -56,6 +56,7 @@ TRANSACTIONS = (
         "    if is_pending or found.state in DECIDED:\n        return _COME_AGAIN\n    refusal =",
         "    if False:\n        return _COME_AGAIN\n    refusal =",
         "transactions",
+        2,
     ),
     Mutation(
         "neither partitions nor coordinators look at the epoch of a write",
@@ -87,7 +88,7 @@ TRANSACTIONS = (
         "shard.journal.when_replicated(serve)",
         "serve()",
         "transactions",
-        4,
+        33,
     ),
     Mutation(
         "a transaction is complete as soon as one marker is written",
@@ -95,6 +96,7 @@ TRANSACTIONS = (
         "self.remaining.difference_update(partitions)",
         "self.remaining.clear()",
         "transactions",
+        54,
     ),
     Mutation(
         "markers that failed count as written",
@@ -102,6 +104,7 @@ TRANSACTIONS = (
         "failed = [each for each in partitions if outcome.get(each, _UNKNOWN) not in _FINAL]",
         "failed: list[TopicPartition] = []",
         "transactions",
+        7,
     ),
     Mutation(
         "readers of committed records read up to the high watermark",

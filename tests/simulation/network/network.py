@@ -90,10 +90,12 @@ class Network:
     # -- links
 
     def latency_s(self, link: Link) -> float:
-        dice = self._dice
-        latency = _LEAST_S + dice.random() * _MORE_S + self.delays.get(link, 0.0)
-        if dice.random() < _SLOW_SHARE:
-            latency += dice.random() * _SLOW_S
+        luck = self._dice.random()
+        latency = _LEAST_S + luck * _MORE_S
+        if self.delays:
+            latency += self.delays.get(link, 0.0)
+        if self._dice.random() < _SLOW_SHARE:
+            latency += self._dice.random() * _SLOW_S
         return latency
 
     def is_cut(self, source: Machine, target: Machine) -> bool:
@@ -101,13 +103,12 @@ class Network:
 
     def carry(self, source: Machine, target: Machine, arrive: Callable[[], object]) -> None:
         """Call `arrive` when it gets there; after the cut, if the link is cut."""
-        held = self._cut.get((source.name, target.name))
+        link = (source.name, target.name)
+        held = self._cut.get(link) if self._cut else None
         if held is not None:
             held.append(arrive)
         else:
-            self._loop.later_in(
-                self._loop.outside, self.latency_s((source.name, target.name)), arrive
-            )
+            self._loop.arrive_in(self.latency_s(link), arrive)
 
     def cut(self, source: Machine, target: Machine) -> None:
         """Let nothing through in this direction."""

@@ -63,6 +63,8 @@ class Transport(asyncio.Transport):
         self._high_water = 64 << 10
         self._line: deque[Callable[[], object]] = deque()
         self._stalled_until = 0.0
+        # How much of the line is kept under way; None if nothing is.
+        self._held: int | None = None
 
     def begin(self, protocol: Any) -> None:
         if self.is_closed:
@@ -135,11 +137,27 @@ class Transport(asyncio.Transport):
         """Let nothing that is written from now on arrive for so long."""
         self._stalled_until = self._loop.now_s + lasts_s
 
+    def hold(self) -> None:
+        """Keep what is written from now on under way until it is let go."""
+        if self._held is None:
+            self._held = 0
+
+    def let_go(self, count: int | None = None) -> None:
+        """Let what is held arrive, or the first so many writes of it."""
+        held = self._held or 0
+        going = held if count is None else min(count, held)
+        self._held = None if count is None else held - going
+        for _ in range(going):
+            self._network.carry(self.near, self.far, self._next)
+
     # -- the system's side
 
     def _carry(self, arrive: Callable[[], object]) -> None:
         """Over the link, after all that went before it: whatever gets there first is the next."""
         self._line.append(arrive)
+        if self._held is not None:
+            self._held += 1
+            return
         stalled_s = self._stalled_until - self._loop.now_s
         if stalled_s > 0.0:
             self._loop.later_in(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tests.simulation.report.story import write
 from tests.simulation.report.tally import Result
-from tests.simulation.scenario.play import Outcome, play
+from tests.simulation.scenario.outcome import Outcome
+from tests.simulation.scenario.play import play
 from tests.simulation.scenario.scenario import scenario
 from tests.simulation.scenario.shrink import shrink
 

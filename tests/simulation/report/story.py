@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.simulation.scenario.play import Outcome
+from tests.simulation.scenario.outcome import Outcome
 
 Line = tuple[float, str, str]
 

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.simulation.scenario.play import Outcome
+from tests.simulation.scenario.outcome import Outcome
 
 _TELL_S = 10.0
 

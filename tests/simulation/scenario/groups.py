@@ -50,11 +50,18 @@ class Groups:
             subscriber.start(subscriber.run())
             self._subscribers.append(subscriber)
         else:
-            sharer = ShareMember(
-                world, history, self._deliveries, load.name, SHARED, load.every_s, self._regime
-            )
+            sharer = self.new_sharer(load.name, load.every_s)
             sharer.start(sharer.run())
             self._sharers.append(sharer)
+
+    def new_sharer(self, name: str, every_s: float) -> ShareMember:
+        return ShareMember(
+            self._world, self._history, self._deliveries, name, SHARED, every_s, self._regime
+        )
+
+    def set_back(self, partition: int, start: int) -> None:
+        """Records from there on are shared anew, as if nobody had been given them."""
+        self._deliveries.set_back(partition, start)
 
     def _regime(self, partition: int) -> Regime | None:
         """Who leads a shared partition, by what the cluster has agreed on."""

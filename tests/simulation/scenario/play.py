@@ -7,7 +7,6 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,8 @@ from tests.simulation.checks.metadata import Metadata
 from tests.simulation.checks.replication import Monitor
 from tests.simulation.checks.transactions import Ledger
 from tests.simulation.core.world import SETTINGS, World
+from tests.simulation.directed.scripts import SCRIPTS
+from tests.simulation.directed.stage import Stage
 from tests.simulation.load.admin import Admin
 from tests.simulation.load.committed_reader import CommittedReader
 from tests.simulation.load.consumer import Consumer
@@ -38,16 +39,17 @@ from tests.simulation.scenario.groups import (
     SUBSCRIBED_PARTITIONS,
     Groups,
 )
+from tests.simulation.scenario.outcome import Outcome
 from tests.simulation.scenario.scenario import (
     COMPACTED,
     SHARED,
     SUBSCRIBED,
+    TOPIC,
     TRANSACTIONAL,
     Load,
     Scenario,
 )
 
-TOPIC = "t"
 OTHER = "r"
 # The settings of the topic that is compacted.
 _COMPACTED = {
@@ -56,26 +58,9 @@ _COMPACTED = {
     "min.cleanable.dirty.ratio": "0.1",
     "delete.retention.ms": "3000",
 }
-# How long a healthy cluster may take for anything.
+# How long a healthy cluster may take for anything, and one in which no more happens than a script.
 _PATIENCE_S = 90.0
-
-
-@dataclass
-class Outcome:
-    """What became of a run."""
-
-    scenario: Scenario
-    failure: str | None = None
-    simulated_s: float = 0.0
-    took_s: float = 0.0
-    cpu_s: float = 0.0
-    steps: int = 0
-    checks: int = 0
-    story: list[tuple[float, str, str]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    faults: dict[str, int] = field(default_factory=dict)
-    # Of everything that was sent, when, by whom and to whom: the same for the same seed.
-    digest: str = ""
+_SCRIPT_S = 45.0
 
 
 class Play:
@@ -111,7 +96,7 @@ class Play:
         world = self.world
         began, began_cpu = time.perf_counter(), time.process_time()
         with world.installed(), _epochs_up_to(self._scenario.last_epoch):
-            world.loop.after_step = self._monitor.after_step
+            world.after_step = self._monitor.after_step
             try:
                 self._play()
             except Violation as violation:
@@ -158,17 +143,29 @@ class Play:
         for load in scenario.loads:
             self._begin(load)
         self._faults.schedule(scenario.faults)
-        world.run(scenario.lasts_s)
+        if scenario.script:
+            self._direct(scenario.script)
+        else:
+            world.run(scenario.lasts_s)
         self._check()
         self._faults.heal()
         self._end()
+
+    def _direct(self, name: str) -> None:
+        stage = Stage(
+            self.world, self._history, self._metadata, self._monitor.decisions, self._ledger,
+            self._commits, self._groups,
+        )  # fmt: skip
+        stage.start(stage.play(SCRIPTS[name].script))
+        self._wait(lambda: stage.is_done, f"{name} is over", _PATIENCE_S)
 
     def _make(self, maker: Admin, topic: str, partitions: int, more: dict[str, str]) -> None:
         maker.start(maker.create(topic, partitions, {**self._configs, **more}))
         self._wait(partial(self._metadata.topics.__contains__, topic), f"{topic} is made")
 
     def _uses(self, topic: str) -> bool:
-        return any(load.topic == topic for load in self._scenario.loads)
+        scenario = self._scenario
+        return topic in scenario.topics or any(load.topic == topic for load in scenario.loads)
 
     @property
     def _configs(self) -> dict[str, str]:
@@ -355,14 +352,14 @@ class Play:
         committed = self._monitor.committed.get((reader.leader.topic_id, reader._partition))
         return committed is None or reader.position >= committed.end
 
-    def _wait(self, is_done: Callable[[], bool], what: str) -> None:
+    def _wait(self, is_done: Callable[[], bool], what: str, patience_s: float = 0.0) -> None:
         world = self.world
-        until_s = world.loop.now_s + _PATIENCE_S
-        world.run(until_s, is_done)
+        patience_s = patience_s or (_SCRIPT_S if self._scenario.script else _PATIENCE_S)
+        world.run(world.loop.now_s + patience_s, is_done)
         self._check()
         if not is_done():
             raise Violation(
-                f"after {_PATIENCE_S:g} s without faults it is not so that {what}; "
+                f"after {patience_s:g} s without faults it is not so that {what}; "
                 f"the topics are {self._metadata}"
             )
 

@@ -124,6 +124,8 @@ GROUPS = {
 DAMAGING = frozenset(("lose power", "failing disk", "flip a bit", "wipe", "blackout"))
 TARGETS = ("leader", "leader", "follower", "controller", "any")
 COORDINATORS = ("leader", "coordinator", "coordinator", "follower", "any")
+# The topic of most producers.
+TOPIC = "t"
 # The topic of transactions.
 TRANSACTIONAL = "x"
 # The topic that is compacted.
@@ -154,7 +156,7 @@ class Load:
     partition: int = 0
     acks: int = -1
     every_s: float = 1.0
-    topic: str = "t"
+    topic: str = TOPIC
     # Of a producer of transactions: its transactional id, and the dialect that it speaks.
     id: str = ""
     dialect: int = 0
@@ -174,6 +176,9 @@ class Scenario:
     settings: dict[str, str] = field(default_factory=dict)
     # The epoch after which a producer gets another id; 0: the real one, which no run gets to.
     last_epoch: int = 0
+    # What is played in place of faults at random times, and topics that it uses besides.
+    script: str = ""
+    topics: tuple[str, ...] = ()
 
     def without(self, *, fault: Fault | None = None, load: Load | None = None) -> Scenario:
         return replace(
@@ -186,7 +191,7 @@ class Scenario:
         lines = [
             f"seed {self.seed}: {self.lasts_s:g} s, min.insync.replicas={self.min_isr}, "
             f"{self.partitions} partitions{', each write flushed' if self.flushes else ''}"
-            f"{', brisk' if self.settings else ''}"
+            f"{', brisk' if self.settings else ''}{f', {self.script}' if self.script else ''}"
         ]
         lines += [f"  {load}" for load in self.loads]
         lines += [f"  {fault}" for fault in self.faults]

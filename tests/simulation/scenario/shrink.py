@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.simulation.scenario.play import Outcome, play
+from tests.simulation.scenario.outcome import Outcome
+from tests.simulation.scenario.play import play
 from tests.simulation.scenario.scenario import Scenario
 
 Fails = Callable[[Scenario], Outcome]

@@ -59,7 +59,7 @@ class Virtual:
         for _ in range(100_000):
             if is_done():
                 return
-            self.loop._run_once()
+            self.loop.turn()
         raise AssertionError("nothing came of it")
 
     def _value(self, result: Any) -> Any:

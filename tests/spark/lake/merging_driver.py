@@ -1,6 +1,6 @@
 """A driver to be killed: merges a topic of changes into a copy and a history, until it dies.
 
-python -m tests.spark.lake.merging_driver BOOTSTRAP TOPIC FOLDER MOST [--once]
+python -m tests.spark.lake.merging_driver KIND BOOTSTRAP TOPIC FOLDER MOST [--once]
 
 A change is "KEY LSN VALUE"; without a value it deletes.
 """
@@ -14,16 +14,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from moldau.spark import session
-from moldau.spark.lake import DeltaSink, offsets_of_batch
+from moldau.spark.lake import offsets_of_batch
+from tests.spark.lake.kinds import KINDS, Kind, sink_to
 
 
 def start_merge(
-    spark: SparkSession, bootstrap: str, topic: str, folder: Path, most: int, once: bool = False
+    spark: SparkSession,
+    kind: Kind,
+    bootstrap: str,
+    topic: str,
+    folder: Path,
+    most: int,
+    once: bool = False,
 ) -> StreamingQuery:
     checkpoint = str(folder / "checkpoint")
     copy, history = (
-        DeltaSink(
-            str(folder / name),
+        sink_to(
+            kind,
+            folder / name,
             app_id="merge",
             mode="upsert",
             keys=["k"],
@@ -54,10 +62,12 @@ def start_merge(
     return (writer.trigger(availableNow=True) if once else writer).start()
 
 
-def main(bootstrap: str, topic: str, folder: str, most: str, once: str = "") -> None:
+def main(kind: str, bootstrap: str, topic: str, folder: str, most: str, once: str = "") -> None:
     config = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"}
     spark = session("merging", master="local[2]", config=config)
-    start_merge(spark, bootstrap, topic, Path(folder), int(most), bool(once)).awaitTermination()
+    (chosen,) = (each for each in KINDS if each == kind)
+    query = start_merge(spark, chosen, bootstrap, topic, Path(folder), int(most), bool(once))
+    query.awaitTermination()
     spark.stop()
 
 

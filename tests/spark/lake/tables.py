@@ -19,6 +19,11 @@ def values_of(path: Path | str, column: str) -> list[Any]:
     return sorted(row[column] for row in rows_of(path))
 
 
+def version_of(path: Path | str) -> int:
+    """The version of the table; -1 where there is none."""
+    return DeltaTable(path).version() if DeltaTable.is_deltatable(str(path)) else -1
+
+
 def data_files(path: Path | str) -> set[str]:
     """All Parquet files in the table's folder, whether the table knows of them or not."""
     root = Path(path)

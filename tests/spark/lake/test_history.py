@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from moldau.spark.lake import DeltaSink, LakeError, SchemaConflict
-from tests.spark.lake.tables import rows_of
+from moldau.spark.lake import LakeError, SchemaConflict
+from tests.spark.lake.kinds import KINDS, Kind, rows_of, sink_to
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -24,17 +24,26 @@ def frame(spark: SparkSession, rows: list[Row]) -> DataFrame:
     return given.selectExpr("k", "p", "timestamp_seconds(at) AS at", "lsn", "v", "gone")
 
 
-def read(path: Path, *names: str) -> list[tuple[Any, ...]]:
+of_either_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def read(kind: Kind, path: Path, *names: str) -> list[tuple[Any, ...]]:
     def plain(value: Any) -> Any:
         return int(value.timestamp()) if hasattr(value, "timestamp") else value
 
-    return sorted((tuple(plain(row[name]) for name in names) for row in rows_of(path)), key=repr)
+    return sorted(
+        (tuple(plain(row[name]) for name in names) for row in rows_of(kind, path)), key=repr
+    )
 
 
-def test_a_history_has_every_version_and_no_flag(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)])
+def test_a_history_has_every_version_and_no_flag(
+    spark: SparkSession, tmp_path: Path, kind: Kind
+) -> None:
     path = tmp_path / "t"
-    sink = DeltaSink(
-        str(path),
+    sink = sink_to(
+        kind,
+        path,
         app_id="app",
         mode="upsert",
         keys=["k"],
@@ -46,30 +55,48 @@ def test_a_history_has_every_version_and_no_flag(spark: SparkSession, tmp_path: 
     sink.write(frame(spark, [(1, "a", 10, 1, "x", False), (1, "a", 30, 3, "z", False)]), 0)
     sink.write(frame(spark, [(1, "b", 20, 2, "y", False), (2, "a", 5, 1, "w", False)]), 1)
     sink.write(frame(spark, [(2, "a", 40, 9, "", True)]), 2)
-    assert read(path, "k", "p", "v", "valid_from", "valid_to", "is_current") == [
+    assert read(kind, path, "k", "p", "v", "valid_from", "valid_to", "is_current") == [
         (1, "a", "x", 10, 20, False),
         (1, "a", "z", 30, None, True),
         (1, "b", "y", 20, 30, False),
         (2, "a", "w", 5, 40, False),
     ]
-    assert "gone" not in rows_of(path)[0]
+    assert "gone" not in rows_of(kind, path)[0]
     with pytest.raises(SchemaConflict, match="'lsn' is needed for the history, but null in 1 rows"):
         sink.write(frame(spark, [(1, "a", 10, None, "x", False)]), 3)  # type: ignore[list-item]
     with pytest.raises(SchemaConflict, match="'valid_to' is a name that scd = 2 needs"):
         sink.write(frame(spark, []).selectExpr("*", "at AS valid_to"), 3)
     settings: dict[str, Any] = {"order_by": ["lsn"], "valid_from": "at", "scd": 2}
-    other = DeltaSink(str(path), app_id="b", mode="upsert", keys=["p"], **settings)
+    other = sink_to(kind, path, app_id="b", mode="upsert", keys=["p"], **settings)
     with pytest.raises(LakeError, match="a history by the keys"):
         other.write(frame(spark, [(1, "a", 10, 1, "x", False)]), 0)
 
 
+@of_either_kind
 @pytest.mark.slow
-def test_a_condition_of_the_merge_decides_which_rows_stay(
-    spark: SparkSession, tmp_path: Path
+def test_a_history_does_not_go_on_from_rows_without_one(
+    spark: SparkSession, tmp_path: Path, kind: Kind
 ) -> None:
     path = tmp_path / "t"
-    sink = DeltaSink(
-        str(path),
+    settings: dict[str, Any] = {"mode": "upsert", "keys": ["k"], "order_by": ["lsn"]}
+    sink_to(kind, path, app_id="a", **settings).write(spark.sql("SELECT 1 k, 1 lsn"), 0)
+    history = sink_to(kind, path, app_id="b", scd=2, **settings)
+    with pytest.raises(LakeError, match="has rows without a history"):
+        history.require_fit(spark.sql("SELECT 1 k, 2 lsn").schema)
+    with pytest.raises(LakeError, match="has rows without a history"):
+        history.write(spark.sql("SELECT 1 k, 2 lsn"), 0)
+    assert rows_of(kind, path) == [{"k": 1, "lsn": 1}]
+
+
+@of_either_kind
+@pytest.mark.slow
+def test_a_condition_of_the_merge_decides_which_rows_stay(
+    spark: SparkSession, tmp_path: Path, kind: Kind
+) -> None:
+    path = tmp_path / "t"
+    sink = sink_to(
+        kind,
+        path,
         app_id="app",
         mode="upsert",
         keys=["k"],
@@ -85,14 +112,15 @@ def test_a_condition_of_the_merge_decides_which_rows_stay(
     )
     changes = [(k, "", 1, 2, "b", False) for k in (1, 2, 4)]
     sink.write(frame(spark, [*changes, (3, "", 1, 2, "a", True)]), 1)
-    assert read(path, "k", "v") == [(1, "m"), (2, "b"), (3, "m"), (4, "b")]
+    assert read(kind, path, "k", "v") == [(1, "m"), (2, "b"), (3, "m"), (4, "b")]
     sink.write(frame(spark, [(3, "", 1, 2, "z", True), (1, "", 1, 2, "n", False)]), 2)
-    assert read(path, "k", "v") == [(1, "n"), (2, "b"), (4, "b")]
+    assert read(kind, path, "k", "v") == [(1, "n"), (2, "b"), (4, "b")]
 
 
+@of_either_kind
 @pytest.mark.slow
 def test_random_events_in_random_batches_come_to_what_the_oracle_says(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, kind: Kind
 ) -> None:
     luck = random.Random(19)
     lsns = luck.sample(range(400), 300)
@@ -109,23 +137,23 @@ def test_random_events_in_random_batches_come_to_what_the_oracle_says(
         "partition_by": ["p"],
         "optimize_every": 3,
     }
-    first = DeltaSink(str(tmp_path / "1"), **settings)
-    second = DeltaSink(str(tmp_path / "2"), scd=2, valid_from="at", **settings)
-    for batch_id in range(8):
-        batch = events[batch_id * 35 : batch_id * 35 + 45]
+    first = sink_to(kind, tmp_path / "1", **settings)
+    second = sink_to(kind, tmp_path / "2", scd=2, valid_from="at", **settings)
+    for batch_id in range(5):
+        batch = events[batch_id * 55 : batch_id * 55 + 65]
         rows = frame(spark, batch + luck.choices(batch, k=5)).repartition(3)
         for sink in (first, second):
             sink.write(rows, batch_id)
             assert sink.write(rows, batch_id).skipped
-    seen = sorted(set(events[: 7 * 35 + 45]), key=lambda row: (row[0], row[3]))
+    seen = sorted(set(events[: 4 * 55 + 65]), key=lambda row: (row[0], row[3]))
     latest = {row[0]: row for row in seen}
     left = [(row[0], row[4]) for row in latest.values() if not row[5]]
-    assert read(tmp_path / "1", "k", "v") == sorted(left, key=repr)
+    assert read(kind, tmp_path / "1", "k", "v") == sorted(left, key=repr)
     history = []
     for row, following in pairwise([*seen, None]):
         assert row is not None
         end = following[2] if following is not None and following[0] == row[0] else None
         if not row[5]:
             history.append((row[0], row[4], row[2], end, end is None))
-    found = read(tmp_path / "2", "k", "v", "valid_from", "valid_to", "is_current")
+    found = read(kind, tmp_path / "2", "k", "v", "valid_from", "valid_to", "is_current")
     assert found == sorted(history, key=repr)

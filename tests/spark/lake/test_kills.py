@@ -16,9 +16,10 @@ from tests.spark.drivers import (
     LONGEST_LIFE_S,
     SEED,
     Driver,
-    version_of,
 )
-from tests.spark.lake.tables import rows_of
+from tests.spark.lake import kinds
+from tests.spark.lake.kinds import KINDS, Kind
+from tests.spark.lake.tables import rows_of, version_of
 from tests.spark.topics import Sent, fresh_topic, numbered, produce
 
 pytestmark = pytest.mark.spark
@@ -53,38 +54,45 @@ def test_killed_drivers_leave_every_record_in_the_table_once(
 MERGING = ("-m", "tests.spark.lake.merging_driver")
 
 
+# The kills are shared out.
+EACH_KIND = -(-KILLS // len(KINDS))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.timeout(DRIVER_WITHIN_S * (KILLS + 1))
 @pytest.mark.slow
 def test_killed_drivers_leave_a_copy_and_a_history_as_if_nothing_had_happened(
-    moldau_session_broker: Broker, tmp_path: Path
+    moldau_session_broker: Broker, tmp_path: Path, kind: Kind
 ) -> None:
     broker, luck = moldau_session_broker, random.Random(SEED)
     topic = fresh_topic(broker, partitions=2)
-    arguments = (broker.bootstrap, topic, str(tmp_path))
-    lsns = luck.sample(range(1000), KILLS * 80)
+    arguments = (kind, broker.bootstrap, topic, str(tmp_path))
+    lsns = luck.sample(range(EACH_KIND * 100), EACH_KIND * 80)
     events = [(luck.randrange(20), lsn, luck.choice(["", "x", "y", "z"])) for lsn in lsns]
-    for number in range(KILLS):
+    for number in range(EACH_KIND):
         some = events[number * 80 : number * 80 + 80]
         records: list[Sent] = [(None, b"%d %d %s" % (k, lsn, v.encode()), []) for k, lsn, v in some]
         # Some come twice, and to another partition.
         produce(broker, topic, records, per_batch=10, partition=number % 2)
         produce(broker, topic, records[:20], per_batch=10, partition=(number + 1) % 2)
-        before = version_of(tmp_path / "history")
+        before = kinds.versions_of(kind, tmp_path / "history")
         with Driver(*MERGING, *arguments, "25", log=tmp_path / f"driver-{number}.log") as driver:
-            driver.wait_until(lambda: version_of(tmp_path / "history") > before)  # noqa: B023
+            driver.wait_until(lambda: kinds.versions_of(kind, tmp_path / "history") > before)  # noqa: B023
             time.sleep(luck.uniform(0, LONGEST_LIFE_S))
     with Driver(*MERGING, *arguments, "1000", "--once", log=tmp_path / "last.log") as last:
         assert last.process.wait(DRIVER_WITHIN_S) == 0, last.said()
     ordered = sorted(events)
     newest = {k: (k, lsn, v) for k, lsn, v in ordered}
-    copied = sorted((row["k"], row["lsn"], row["v"]) for row in rows_of(tmp_path / "copy"))
+    copies = kinds.rows_of(kind, tmp_path / "copy")
+    copied = sorted((row["k"], row["lsn"], row["v"]) for row in copies)
     assert copied == sorted(row for row in newest.values() if row[2]), f"seed {SEED}"
     ends = [then[1] if then[0] == each[0] else None for each, then in pairwise(ordered)] + [None]
     versions = [(*each, end) for each, end in zip(ordered, ends, strict=True) if each[2]]
+    history = kinds.rows_of(kind, tmp_path / "history")
     found = [
         (row["k"], row["lsn"], row["v"], row["valid_to"])
-        for row in rows_of(tmp_path / "history")
+        for row in history
         if row["valid_from"] == row["lsn"] and row["is_current"] == (row["valid_to"] is None)
     ]
-    assert len(rows_of(tmp_path / "history")) == len(found)
+    assert len(history) == len(found)
     assert sorted(found, key=lambda row: row[:2]) == versions, f"seed {SEED}"

@@ -24,6 +24,7 @@ from moldau.broker.api.registry import Answer, Refusal
 from moldau.broker.net.context import Context
 from moldau.broker.net.request import Request
 from moldau.broker.node import Node
+from moldau.broker.security.authorizer import Operation
 from moldau.broker.security.principal import broker_principal
 from moldau.cluster.controller import Controller
 from moldau.cluster.decisions.assignment import NewTopic
@@ -137,7 +138,11 @@ class Forwarding:
         if match is None or not request.context.is_inter_broker:
             return None
         info = self._state.brokers.get(int(match[1]))
-        return None if info is None or info.knows_envelopes else info.id
+        if info is None or info.knows_envelopes:
+            return None
+        # Anybody may call themselves so.
+        is_broker = request.may_on_cluster(Operation.CLUSTER_ACTION, quietly=True)
+        return info.id if is_broker else None
 
     def was_forwarded(self, request: Request) -> bool:
         """Return whether another broker has passed the request on to this one."""

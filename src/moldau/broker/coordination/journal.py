@@ -113,6 +113,11 @@ class Journal:
         else:
             self._wait(self._pending[-1].needed, nothing, done)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was written so far is safe, and this broker still leads."""
+        return not self._pending and self._leads
+
     def write_marker(
         self, end: TransactionEnd, now_ms: int, apply: Callable[[], None], done: Done
     ) -> None:

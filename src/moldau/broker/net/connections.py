@@ -16,6 +16,7 @@ from moldau.broker.net.responses import Response
 from moldau.broker.net.slow_requests import SlowRequests
 from moldau.broker.net.turns import Turns
 from moldau.broker.node import Node
+from moldau.broker.security.audit import Audit
 from moldau.broker.security.quotas import Quotas
 from moldau.wire.primitives import Endpoint
 
@@ -101,6 +102,8 @@ class Connections(Generic[C]):
         self._per_host: dict[str, int] = {}
         # Counts new connections by their addresses, if it is given.
         self.quotas: Quotas | None = None
+        # Hears of logins that fail, if it is given.
+        self.audit: Audit | None = None
         # The cold reads of connections that have ended.
         self._cold_reads = 0
         # The number of connections that the process has descriptors for, whatever max.connections
@@ -181,7 +184,7 @@ class Connections(Generic[C]):
         if connection in self._open:
             self._cold_reads += connection.cold_reads
             del self._open[connection]
-            host = connection.context.client_host
+            host = connection.context.peer_host or connection.context.client_host
             self._per_host[host] -= 1
             if not self._per_host[host]:
                 del self._per_host[host]

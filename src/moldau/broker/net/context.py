@@ -21,8 +21,9 @@ def plain_host(host: str) -> str:
 
 
 class Context(msgspec.Struct):
-    """One per connection. Only the principal ever changes, when the client proves who it is, and
-    whether it is a broker, when it asks for what only brokers may.
+    """One per connection. Only the principal ever changes, when the client proves who it is, the
+    host of a client for whom a broker asks, and whether it is a broker, when it asks for what only
+    brokers may.
 
     The local address is the one that the client reached.
     """
@@ -40,12 +41,20 @@ class Context(msgspec.Struct):
     # What it was granted, and the rates it counts for, so that neither is looked for each time.
     grants: Grants | None = None
     meter: Any = None
+    # The address at the other end of the connection, where a broker asks for a client elsewhere.
+    peer_host: str = ""
 
     def become(self, principal: Principal) -> None:
         """Be somebody else from now on, with nothing of what the one before was granted."""
         self.principal = principal
         self.grants = self.meter = None
         self.is_broker = False
+
+    def ask_for(self, host: str) -> None:
+        """Act for a client at this address from now on, as a broker has vouched for."""
+        self.peer_host = self.peer_host or self.client_host
+        self.client_host = host
+        self.grants = None
 
     def believe(self) -> None:
         """Take the client for a broker, which has just asked for something with the right to act

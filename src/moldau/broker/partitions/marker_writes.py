@@ -1,4 +1,5 @@
-"""Marker writes: the ends of transactions on their way into partitions. Event loop only."""
+"""Marker writes: the ends of transactions on their way into partitions, and fences of their
+producers. Event loop only."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.partitions.refused_writes import RefusedWrites
 from moldau.log.errors import LogError, StorageError
+from moldau.log.fences import Fence, batch_of
 from moldau.log.markers import TransactionEnd
 from moldau.records.batch import BatchError
 from moldau.topic_partition import TopicPartition
@@ -45,7 +47,9 @@ class MarkerWrites:
         self._settled = asyncio.Event()
 
     async def write(
-        self, ends: Iterable[tuple[TransactionEnd, Iterable[TopicPartition]]], timeout_s: float
+        self,
+        ends: Iterable[tuple[TransactionEnd | Fence, Iterable[TopicPartition]]],
+        timeout_s: float,
     ) -> None:
         """Append all of them, and return when `errors` is complete."""
         for end, places in ends:
@@ -63,7 +67,7 @@ class MarkerWrites:
             for waited, _, _ in self._waiting.values():
                 waited.unwait(self)
 
-    def _begin(self, end: TransactionEnd, place: TopicPartition) -> None:
+    def _begin(self, end: TransactionEnd | Fence, place: TopicPartition) -> None:
         key = (end.producer_id, place)
         partition = self._partitions.get(place)
         if partition is None:
@@ -72,12 +76,19 @@ class MarkerWrites:
             self.errors[key] = Error.NOT_LEADER_OR_FOLLOWER
         elif len(partition.isr) < partition.min_isr:
             self.errors[key] = Error.NOT_ENOUGH_REPLICAS
-        elif (writer := self._partitions.marker_writers.get(place[0])) is not None:
+        elif (
+            not isinstance(end, Fence)
+            and (writer := self._partitions.marker_writers.get(place[0])) is not None
+        ):
             self._delegated.add(key)
             writer.write_marker(partition, end, partial(self._delegate_done, key))
         else:
             try:
-                partition.append_marker(end, time_ns() // 1_000_000)
+                now_ms = time_ns() // 1_000_000
+                if not isinstance(end, Fence):
+                    partition.append_marker(end, now_ms)
+                elif (batch := batch_of(partition.log, end)) is not None:
+                    partition.append_unsequenced(batch, now_ms)
             except (BatchError, LogError) as error:
                 if isinstance(error, StorageError):
                     partition.log.report(error)

@@ -1,4 +1,5 @@
-"""The audit: every refusal, and on request every admission, with who, from where and by which rule.
+"""The audit: every refusal, logins that fail included, and on request every admission, with who,
+from where and by which rule.
 
 The first of a kind is told at once. Those that follow are counted and told together at the end of
 an interval, so that a flood stays one line.
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 
 from moldau.broker.security.principal import Principal, shortened
+from moldau.broker.settings.http import HTTP
 from moldau.wire.acls import Operation, Resource, in_words
 from moldau.wire.apis import Api
 
@@ -27,6 +29,8 @@ _LONGEST_NAME = 255
 
 Question = tuple[Principal, str, int, int, str]
 Kind = tuple[Principal | None, str, int, int, int, bool, str]
+# A host, the listener that it tried, by which mechanism, and why that failed.
+FailedLogin = tuple[str, str, str, str]
 
 
 class Entry(msgspec.Struct):
@@ -64,6 +68,41 @@ class Entry(msgspec.Struct):
         )
 
 
+class FailedLogins(msgspec.Struct):
+    """Logins that failed alike in one interval: how often, and as whom they were tried."""
+
+    kind: FailedLogin
+    count: int = 0
+    names: set[str] = msgspec.field(default_factory=set)
+
+    def described(self) -> dict[str, Any]:
+        """Return it for programs, as the topic of the audit has it."""
+        host, listener, mechanism, reason = self.kind
+        return {
+            "decision": "denied",
+            "principal": None,
+            "host": host,
+            "api": HTTP if listener == HTTP else Api.SASL_AUTHENTICATE.name,
+            "operation": "Login",
+            "resource": "Listener",
+            "names": [listener],
+            "users": sorted(self.names),
+            "mechanism": mechanism,
+            "rule": reason,
+            "count": self.count,
+        }
+
+    def __str__(self) -> str:
+        host, listener, mechanism, reason = self.kind
+        times = "" if self.count == 1 else f" {self.count} times"
+        users = ", ".join(map(repr, sorted(self.names)))
+        if len(self.names) >= _MOST_NAMES:
+            users += " and others"
+        who = f" as {users}" if users else ""
+        how = f" by {mechanism}" if mechanism else ""
+        return f"denied{times}: login from {host} at {listener}{how}{who} ({reason})"
+
+
 class Audit:
     """The decisions of one broker, counted per interval. Event loop only.
 
@@ -80,7 +119,7 @@ class Audit:
         self._call_later = call_later
         self._interval_s = interval_ms / 1000
         self.with_admissions = with_admissions
-        self._entries: dict[Kind, Entry] = {}
+        self._entries: dict[Kind | FailedLogin, Entry | FailedLogins] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.publish: Callable[[list[dict[str, Any]]], None] | None = None
 
@@ -97,8 +136,29 @@ class Audit:
                 entry = self._entries.get(kind)
             if entry is None:
                 entry = self._entries[kind] = Entry(kind)
+        self._count(entry, name)
+
+    def login_refused(
+        self, host: str, listener: str, mechanism: str, reason: str, user: str
+    ) -> None:
+        """Count a login that failed; `user` is who was tried, empty if nobody was named.
+
+        However many names a host tries, they are of one kind.
+        """
+        why = f"the user {reason}" if user else reason
+        kind: FailedLogin = (host, listener, mechanism, why)
+        entry = self._entries.get(kind)
+        if entry is None:
+            if len(self._entries) >= _MOST_KINDS:
+                kind = ("anywhere", listener, "", "various")
+                entry = self._entries.get(kind)
+            if entry is None:
+                entry = self._entries[kind] = FailedLogins(kind)
+        self._count(entry, user)
+
+    def _count(self, entry: Entry | FailedLogins, name: str) -> None:
         entry.count += 1
-        if len(entry.names) < _MOST_NAMES:
+        if name and len(entry.names) < _MOST_NAMES:
             entry.names.add(shortened(name, _LONGEST_NAME))
         if entry.count == 1:
             logger.info("%s", str(entry))

@@ -20,15 +20,14 @@ class Guard:
 
     def __init__(self, node: Node) -> None:
         settings = node.settings
-        self.audit: Audit | None = None
-        self.authorizer: StandardAuthorizer | None = None
-        if not settings.authorizer_class_name:
-            return
         self.audit = Audit(
             node.loop.call_later,
             settings.audit_interval_ms,
             with_admissions=settings.audit_admissions_enable,
         )
+        self.authorizer: StandardAuthorizer | None = None
+        if not settings.authorizer_class_name:
+            return
         self.authorizer = StandardAuthorizer(
             node.state.access.acls,
             settings.all_super_users,
@@ -44,8 +43,7 @@ class Guard:
 
     def stop(self) -> None:
         """Tell what the audit has not told yet."""
-        if self.audit is not None:
-            self.audit.tell()
+        self.audit.tell()
 
     def _apply(self, changes: Sequence[AnyChange]) -> None:
         about_rules = (AclsChanged, AccessDamaged)

@@ -375,6 +375,7 @@ class BrokerSettings(LogLineSettings):
         )
         # Read once here, so that a wrong address is an error of the settings.
         _ = settings.inter_broker_listener, settings.http_address, settings.all_super_users
+        _ = settings.console_masks, settings.console_issuer
         settings.check_zookeeper()
         _ = settings.connection_overrides
         names = [each.name for each in settings.all_listeners]

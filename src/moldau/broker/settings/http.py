@@ -9,7 +9,7 @@ from moldau.broker.settings.listeners import (
     ListenerSettings,
     parse_address,
 )
-from moldau.settings import INT_MAX, setting
+from moldau.settings import INT_MAX, InvalidSetting, setting
 
 # The name under which its settings of security are given, as if it were one of the listeners.
 HTTP = "HTTP"
@@ -35,7 +35,8 @@ class HttpSettings(ListenerSettings):
     http_max_connections: int = setting(
         "http.max.connections",
         200,
-        "The most HTTP connections that may be open at once. Further ones are closed.",
+        "The most HTTP connections that may be open at once. One more takes the place of one that "
+        "has sent no request or is between two; if there is none, it is closed.",
         minimum=1,
         maximum=INT_MAX,
     )
@@ -61,6 +62,30 @@ class HttpSettings(ListenerSettings):
         "or auto: on where people have to sign in or the address is loopback.",
         choices=("auto", "on", "read-only", "off"),
     )
+    http_console_masks: str = setting(
+        "http.console.masks",
+        "",
+        "Fields that the console shows to nobody, TOPIC:FIELD,..., such as customers:card.number; "
+        "@key, @value or @HEADER for those. * in a topic stands for anything.",
+    )
+    http_console_oidc_issuer: str = setting(
+        "http.console.oidc.issuer",
+        "",
+        "The OpenID Connect issuer, a URL, that people sign in to the console with. The broker is "
+        "asked with their tokens, at a listener with OAUTHBEARER.",
+    )
+    http_console_oidc_client_id: str = setting(
+        "http.console.oidc.client.id", "", "What the console is called there."
+    )
+    http_console_oidc_client_secret: str = setting(
+        "http.console.oidc.client.secret", "", "The console's secret there, if any.", secret=True
+    )
+    http_console_public_url: str = setting(
+        "http.console.public.url",
+        "",
+        "Where browsers reach the console, such as https://kafka.example/console, if that is not "
+        "where HTTP is served.",
+    )
 
     metrics_per_partition: bool = setting(
         "metrics.per.partition",
@@ -74,3 +99,23 @@ class HttpSettings(ListenerSettings):
     def http_address(self) -> Address | None:
         """Where HTTP is served; None if it is not."""
         return parse_address("http.listen", self.http_listen) if self.http_listen else None
+
+    @property
+    def console_masks(self) -> list[str]:
+        """The masks of the console; InvalidSetting for one that is none."""
+        found = [each.strip() for each in self.http_console_masks.split(",") if each.strip()]
+        for each in found:
+            topic, _, field = each.partition(":")
+            if not topic or not field.strip("@."):
+                reason = f"{each!r} is not TOPIC:FIELD, such as customers:card.number"
+                raise InvalidSetting("http.console.masks", self.http_console_masks, reason)
+        return found
+
+    @property
+    def console_issuer(self) -> str:
+        """The issuer that people sign in with, if any; InvalidSetting if it cannot know us."""
+        issuer = self.http_console_oidc_issuer
+        if issuer and not self.http_console_oidc_client_id:
+            reason = "an issuer needs http.console.oidc.client.id"
+            raise InvalidSetting("http.console.oidc.issuer", issuer, reason)
+        return issuer

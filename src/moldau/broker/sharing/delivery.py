@@ -109,13 +109,17 @@ NOT_ACQUIRED = Verdict(
 class Change:
     """Records that are to change their state once that is written down.
 
-    `ticket` is whoever waits for it. Of the records that are given up, `dead` says why.
+    `ticket` is whoever waits for it. Of the records that are given up, `dead` says why. `is_rest`
+    tells what others wait for that are given up beside it; `member` and `said` are known then.
     """
 
-    __slots__ = ("dead", "ranges", "ticket")
+    __slots__ = ("dead", "is_rest", "member", "ranges", "said", "ticket")
 
     def __init__(self, ticket: Any = None) -> None:
         self.ticket = ticket
+        self.is_rest = False
+        self.member = ""
+        self.said: Sequence[AcknowledgedRange] = ()
         self.dead: list[Dead] = []
         # The first and last offsets of what it holds.
         self.ranges: list[tuple[int, int]] = []
@@ -126,6 +130,7 @@ class Change:
             self.ticket = _Both(self.ticket)
         dying = {(each.first, each.last) for each in self.dead}
         rest = Change(self.ticket)
+        rest.is_rest, rest.member, rest.said = True, self.member, self.said
         rest.ranges = [each for each in self.ranges if each not in dying]
         self.ranges = [each for each in self.ranges if each in dying]
         return rest

@@ -1,8 +1,9 @@
 """The persister: brings share-group states to their coordinators, and asks for them.
 
-The coordinator of a state may be this broker. Others are asked, all that waits for one of them
-together. What fails for the moment is tried again with whoever coordinates then: a write that
-arrives twice does no harm.
+The coordinator of a state may be this broker. Others are asked, all that waits for the states of
+one partition together, over a connection for each: answers come in order, and a partition whose
+replicas are slow would hold up the others. What fails for the moment is tried again with whoever
+coordinates then: a write that arrives twice does no harm.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ SHARING = Purpose("moldau-share-state")
 _PATIENCE_S = 10.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
+# The lane of what waits for no replica.
+_FOR_SUMMARIES = -1
 # Errors of a coordinator that is moving, or cannot write for the moment.
 _PASSING = frozenset(
     {
@@ -69,7 +72,8 @@ class Persister:
         self._me = me
         self._peers = peers
         self._coordinator = coordinator
-        self._outboxes: dict[int, Outbox[_Question, Any]] = {}
+        # By broker and lane.
+        self._outboxes: dict[tuple[int, int], Outbox[_Question, Any]] = {}
         self._has_loaded = False
 
     async def initialize(self, key: ShareKey, state_epoch: int, start: int) -> Refused | None:
@@ -156,7 +160,7 @@ class Persister:
             await asyncio.to_thread(_load_schemas)
             self._has_loaded = True
         try:
-            answer = await self._outbox(leader).put(question)
+            answer = await self._outbox(leader, question).put(question)
         except (PeerError, TimeoutError, MalformedRequest) as problem:
             logger.info("broker %d did not answer about share groups: %s", leader, problem)
             return Refused(Error.NETWORK_EXCEPTION)
@@ -166,12 +170,15 @@ class Persister:
             return Refused(_error(answer.error_code), answer.error_message)
         return read(answer)
 
-    def _outbox(self, broker: int) -> Outbox[_Question, Any]:
-        outbox = self._outboxes.get(broker)
+    def _outbox(self, broker: int, question: _Question) -> Outbox[_Question, Any]:
+        number = _FOR_SUMMARIES
+        if question.api is not Api.READ_SHARE_GROUP_STATE_SUMMARY:
+            number = self._coordinator.shards.partition_of(str(question.key))
+        outbox = self._outboxes.get((broker, number))
         if outbox is None:
-            lane = self._peers.lane(broker, SHARING)
+            lane = self._peers.lane(broker, SHARING, number)
             outbox = Outbox(self._host, lane, lambda question: question[:2], _exchange)
-            self._outboxes[broker] = outbox
+            self._outboxes[broker, number] = outbox
         return outbox
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from moldau.broker.coordination.deadlines import NEVER
 from moldau.broker.coordination.share.batches import ACQUIRED, AVAILABLE
@@ -15,7 +15,8 @@ from moldau.broker.partitions.partition import Partition, Waiter
 from moldau.broker.settings.group_config import GroupConfig
 from moldau.broker.settings.offset_reset import parse_offset_reset
 from moldau.broker.sharing.delivery import AcknowledgedRange, Acquired, Change, Limits, Verdict
-from moldau.broker.sharing.persister import Persister
+from moldau.broker.sharing.half_done import HalfDone, words_about
+from moldau.broker.sharing.owner import Owner
 from moldau.broker.sharing.reading import FoundBatch, aborted_ranges, batches_of, first_offset
 from moldau.broker.sharing.share_partition import SharePartition
 from moldau.log.files.open_files import Slice
@@ -43,41 +44,6 @@ _FENCED = (
 )
 
 
-class Owner(Protocol):
-    """Whoever keeps shared partitions, as one of them sees it."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-
-    @property
-    def persister(self) -> Persister: ...
-
-    def now(self) -> int:
-        """Tell the time, in milliseconds of a clock that only goes forward."""
-        ...
-
-    def now_ms(self) -> int:
-        """Tell the time of day."""
-        ...
-
-    def config(self, group: str) -> GroupConfig:
-        """Return the settings of a group."""
-        ...
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that ends with the broker."""
-
-    def arm(self, shared: SharedPartition, at: int) -> None:
-        """Have `expire` called at a time."""
-
-    def forget(self, shared: SharedPartition) -> None:
-        """Keep it no more."""
-
-    async def bury(self, shared: SharedPartition, change: Change) -> bool:
-        """Write dead letters; return whether they are safe."""
-        ...
-
-
 class Taken(NamedTuple):
     """Records for a member, and which of them are its own."""
 
@@ -94,8 +60,8 @@ class SharedPartition:
     """
 
     __slots__ = (
-        "_owner", "_state_epoch", "armed_at", "error", "key", "leader_epoch", "machine",
-        "partition", "readers", "waiters",
+        "_half_done", "_owner", "_state_epoch", "armed_at", "error", "key", "leader_epoch",
+        "machine", "partition", "readers", "waiters",
     )  # fmt: skip
 
     def __init__(self, owner: Owner, key: ShareKey, partition: Partition) -> None:
@@ -110,6 +76,7 @@ class SharedPartition:
         self.readers: set[str] = set()
         self.waiters: dict[Waiter, None] = {}
         self.armed_at = NEVER
+        self._half_done = HalfDone()
         owner.spawn(self._begin())
 
     @property
@@ -296,6 +263,7 @@ class SharedPartition:
         if not acquired:
             self._pump()
             return None
+        self._half_done.forget(member)
         last = acquired[-1].last
         size = next((each.end for each in batches if each.header.last_offset >= last), records.size)
         return Taken(records._replace(size=size), acquired)
@@ -320,12 +288,14 @@ class SharedPartition:
         if self.machine is None or self.error:
             answer.set_result(Verdict(self.error or Error.INVALID_RECORD_STATE))
             return answer
+        ranges = self._half_done.rest(member, ranges)
         change = self.machine.acknowledge(member, ranges, self._owner.now(), answer)
         if isinstance(change, Verdict):
             answer.set_result(change)
             return answer
         self._owner.arm(self, self.machine.due_at)
         if change.ranges:
+            change.member, change.said = member, ranges
             self._carry_out(change)
         else:
             answer.set_result(Verdict())
@@ -334,6 +304,7 @@ class SharedPartition:
     def leave(self, member: str) -> None:
         """Release all that a member has: its session ended."""
         self.readers.discard(member)
+        self._half_done.forget(member)
         if self.machine is not None and not self.error:
             self._carry_out(self.machine.leave(member))
 
@@ -385,6 +356,9 @@ class SharedPartition:
             return
         told = Error.NONE if refused is None else self._told(refused)
         for change in machine.end_write(succeeded=not told):
+            if change.is_rest and change.said and not told:
+                words = words_about(change.said, change.ranges)
+                self._half_done.note(change.member, words)
             change.settle(told)
         self._owner.arm(self, machine.due_at)
         if told in _FENCED:

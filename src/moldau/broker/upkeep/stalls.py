@@ -41,6 +41,8 @@ class Stalls:
         # The longest stall since the start, in seconds, and what held the loop then.
         self.longest_s = 0.0
         self.longest_cause = ""
+        # The most CPU time of a stall: what the machine is to blame for is not among it.
+        self.most_cpu_s = 0.0
         # How many were longer than is tolerated.
         self.count = 0
         # How long all of these took together.
@@ -111,17 +113,18 @@ class Stalls:
         if late_s > self.longest_s:
             self.longest_s, self.longest_cause = late_s, self._cause
         if late_s > TOLERATED_S:
-            self._tell(now, late_s)
+            busy_s = min(time.thread_time() - self._cpu_s, late_s)
+            self.most_cpu_s = max(self.most_cpu_s, busy_s)
+            self._tell(now, late_s, busy_s)
         self._cause = ""
 
-    def _tell(self, now: float, late_s: float) -> None:
+    def _tell(self, now: float, late_s: float, busy_s: float) -> None:
         self.count += 1
         self.total_s += late_s
         self._recent_count += 1
         if now < self._quiet_until:
             self._untold += 1
             return
-        busy_s = min(time.thread_time() - self._cpu_s, late_s)
         more = f"; {self._untold} more since the last such line" if self._untold else ""
         logger.warning(
             "the event loop was held for %.0f ms, with %.0f ms of CPU time: %s%s",

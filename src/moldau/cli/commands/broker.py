@@ -29,7 +29,7 @@ SETTING_OF_FLAG = {
 REPEATABLE = frozenset(("--set",))
 # The flags without a value.
 SWITCHES = frozenset(("--secure",))
-ALL_FLAGS = frozenset((*SETTING_OF_FLAG, "--config", "--set", *SWITCHES))
+ALL_FLAGS = frozenset((*SETTING_OF_FLAG, "--authority", "--config", "--set", *SWITCHES))
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
@@ -100,13 +100,19 @@ def settings_of(flags: Flags) -> BrokerSettings:
     for flag, key in SETTING_OF_FLAG.items():
         if flag in flags:
             texts[key] = flags[flag][0]
+    shared = flags.get("--authority", [""])[0]
     if "--secure" in flags:
-        texts = _secured(texts)
+        texts = _secured(texts, shared)
+    elif shared:
+        raise WrongUsage("--authority says what --secure locks a broker with: give both")
     return BrokerSettings.parse(texts)
 
 
-def _secured(texts: dict[str, str]) -> dict[str, str]:
-    """Lock a broker with what lies beside its data folder, made at its first start."""
+def _secured(texts: dict[str, str], shared: str) -> dict[str, str]:
+    """Lock a broker with what lies in a folder, made at its first start.
+
+    That is the folder that it shares with others, or one beside its data folder.
+    """
     from pathlib import Path
 
     from moldau.broker.settings.broker import BrokerSettings
@@ -119,13 +125,13 @@ def _secured(texts: dict[str, str]) -> dict[str, str]:
             raise WrongUsage(f"--secure makes the only listener; expected HOST:PORT, not {text}")
     plain = BrokerSettings.parse(texts)
     data = Path(plain.log_dirs)
-    folder = SecureFolder(data.with_name(f"{data.name}-secure"))
+    folder = SecureFolder(Path(shared) if shared else data.with_name(f"{data.name}-secure"))
     clustered = bool(plain.zookeeper_connect)
     made = folder.broker_settings(
         plain.node_id, listen, advertise, zookeeper=clustered, http=bool(plain.http_listen)
     )
     address = advertise or listen.replace("0.0.0.0", "127.0.0.1")
-    path = folder.write_client_config("" if address.endswith(":0") else address)
+    path = folder.add_broker(plain.node_id, "" if address.endswith(":0") else address)
     print(f"locked: clients need {path}", file=sys.stderr)
     print(f"  try: moldau topics list --client-config {path}", file=sys.stderr)
     return made | texts

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.http_login import http_login, without_login
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from moldau.cli.views.output import Failure, show
 
@@ -61,9 +62,9 @@ def console(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Where a broker shows metrics, such as http://127.0.0.1:8081/metrics, with "
-            "USER:PASSWORD@ before the host if it asks for a login; for what brokers do not tell "
-            "otherwise, such as bytes out. May be repeated.",
+            help="Where a broker shows metrics, such as http://127.0.0.1:8081/metrics; for what "
+            "brokers do not tell otherwise, such as bytes out. If it asks for a login, that is the "
+            "client's config's, or USER:PASSWORD in MOLDAU_HTTP_LOGIN. May be repeated.",
         ),
     ] = None,
     oidc_issuer: Annotated[
@@ -105,7 +106,7 @@ def console(
         host=host or [],
         everybody=everybody,
         oidc=_oidc(oidc_issuer, oidc_client_id, public_url),
-        metrics=metrics or [],
+        metrics=without_login(metrics or [], "--metrics"),
     )
     address = _address(listen)
     if settings.sign_in is None and settings.oidc is None and not _is_loopback(address[0]):
@@ -165,6 +166,7 @@ def settings_of(
         masks,
         oidc,
         metrics=tuple(metrics or ()),
+        metrics_login=http_login() if metrics else "",
         hosts=frozenset(name.lower() for name in host or []),
     )
 

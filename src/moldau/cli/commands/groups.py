@@ -104,7 +104,9 @@ def describe(
     Of a share group, LEFT counts the messages that are not finished, and OLDEST is the age of the
     first of them. IN FLIGHT are with members, RETRY is to be delivered again.
 
-    The history is kept by the group's coordinator since it became that.
+    REDELIVERED and DEAD are counted by the leader of a partition while somebody reads it, and the
+    history is kept by the group's coordinator. Both begin anew when another broker takes over;
+    with --history, since when is said. The brokers' logs have every rebalance.
     """
     if history:
         show_history(bootstrap, groups, as_json=as_json)

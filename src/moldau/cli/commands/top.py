@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.clients import REQUEST_TIMEOUT_S, cluster_metadata, connect_admin, failures
+from moldau.cli.http_login import http_login, without_login
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from moldau.cli.stopping import stopping
 from moldau.cli.top.picture import Picture, picture_of
@@ -27,9 +28,9 @@ def top(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Where a broker serves HTTP, such as http://127.0.0.1:8081, with USER:PASSWORD@ "
-            "before the host if it asks for a login; may be repeated. Default: what the brokers' "
-            "settings say.",
+            help="Where a broker serves HTTP, such as http://127.0.0.1:8081; may be repeated. If "
+            "it asks for a login, that is the client's config's, or USER:PASSWORD in "
+            "MOLDAU_HTTP_LOGIN. Default: what the brokers' settings say.",
         ),
     ] = None,
     interval: Annotated[
@@ -44,7 +45,7 @@ def top(
 
     It reads what each broker shows over HTTP (`moldau broker --http HOST:PORT`). Ctrl-C ends it.
     """
-    urls, problems = (http, []) if http else find_brokers(bootstrap)
+    urls, problems = (without_login(http, "--http"), []) if http else find_brokers(bootstrap)
     if not urls:
         raise Failure(
             "no broker serves HTTP" + "".join(f"; {each}" for each in problems),
@@ -100,13 +101,13 @@ def _look(urls: list[str]) -> tuple[dict[str, Sample], list[str]]:
 
     found: dict[str, Sample] = {}
     problems = []
-    security = client_security()
+    security, login = client_security(), http_login()
     with ThreadPoolExecutor(min(len(urls), 16)) as threads:
-        for url, asked in [(url, threads.submit(take, url, security)) for url in urls]:
+        for url, asked in [(url, threads.submit(take, url, security, login)) for url in urls]:
             try:
                 found[url] = asked.result()
             except Unreachable as problem:
-                problems.append(f"{url.rpartition('@')[2]} cannot be read: {problem}")
+                problems.append(f"{url} cannot be read: {problem}")
     return found, problems
 
 

@@ -82,7 +82,7 @@ Pairs = list[tuple[str, Sample, Sample | None]]
 def _broker(url: str, now: Sample, then: Sample | None) -> BrokerRow:
     return BrokerRow(
         now.info("moldau_build_info").get("broker", "?"),
-        url.rpartition("@")[2].rpartition("//")[2],
+        url.rpartition("//")[2],
         int(now.value(f"{_MANAGER}leadercount")),
         int(now.value(f"{_MANAGER}partitioncount")),
         now.rate(then, f"{_TRAFFIC}messagesin_total"),
@@ -117,7 +117,7 @@ def _topics(pairs: Pairs) -> list[TopicRow]:
 
 
 def _groups(now: Mapping[str, Sample]) -> list[GroupRow]:
-    rows = []
+    rows = _share_groups(now)
     for sample in now.values():
         members = {
             labels["consumergroup"]: int(count)
@@ -132,6 +132,25 @@ def _groups(now: Mapping[str, Sample]) -> list[GroupRow]:
             late_s = seconds.get((group, topic))
             rows.append(GroupRow(group, topic, members.get(group, 0), int(lag), late_s))
     return sorted(rows, key=lambda each: (-each.lag, each.group, each.topic))
+
+
+def _share_groups(now: Mapping[str, Sample]) -> list[GroupRow]:
+    """Return share groups, whose states any number of brokers keep."""
+    members: dict[str, int] = {}
+    lags: dict[tuple[str, str], int] = defaultdict(int)
+    seconds: dict[tuple[str, str], float] = defaultdict(float)
+    for sample in now.values():
+        for labels, count in sample.all("kafka_consumergroup_members"):
+            members[labels["consumergroup"]] = int(count)
+        for labels, lag in sample.all("moldau_sharegroup_lag"):
+            lags[labels["group"], labels["topic"]] += int(lag)
+        for labels, late_s in sample.all("moldau_sharegroup_lag_seconds_max"):
+            place = labels["group"], labels["topic"]
+            seconds[place] = max(seconds[place], late_s)
+    return [
+        GroupRow(group, topic, members.get(group, 0), lag, seconds.get((group, topic)))
+        for (group, topic), lag in lags.items()
+    ]
 
 
 def _problems(pairs: Pairs, groups: list[GroupRow]) -> list[str]:

@@ -102,24 +102,20 @@ def _unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda each: "\n" if each[1] == "n" else each[1], text)
 
 
-def take(url: str, security: ClientSecurity | None = None) -> Sample:
-    """Ask a broker. A user and password may be in the address: http://USER:PASSWORD@HOST:PORT.
-
-    Without them they are those of `security`, which also says whom to trust.
-    """
+def take(url: str, security: ClientSecurity | None = None, login: str = "") -> Sample:
+    """Ask a broker, with this USER:PASSWORD or that of `security`, which also says whom to
+    trust."""
     parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    request = urllib.request.Request(f"{parts.scheme}://{host}/metrics?per_partition=false")
-    login: dict[str, str] = {}
+    request = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/metrics?per_partition=false")
     context = None
     if security is not None:
         context = security.context()
-        login = security.login()
-    if parts.username is not None:
-        login = {"username": parts.username, "password": parts.password or ""}
-    if "username" in login:
-        given = f"{login['username']}:{login.get('password', '')}".encode()
-        request.add_header("Authorization", f"Basic {base64.b64encode(given).decode()}")
+        own = security.login()
+        if not login and "username" in own:
+            login = f"{own['username']}:{own.get('password', '')}"
+    if login:
+        encoded = base64.b64encode(login.encode()).decode()
+        request.add_header("Authorization", f"Basic {encoded}")
     try:
         with urllib.request.urlopen(request, timeout=WITHIN_S, context=context) as answer:
             text = answer.read().decode("utf-8", "replace")

@@ -30,6 +30,7 @@ from moldau.client.letters.letter_topic import LetterTopic, Ranges
 from moldau.client.letters.mover import AT_ONCE, Mover
 from moldau.client.pipelines.letters import PipelineLetter, Redriven, letter_of
 from moldau.client.pipelines.status_topic import who
+from moldau.client.producer.partitioner import partition_for_key
 from moldau.peer.cluster import LATEST, Cluster
 from moldau.peer.ledger import Ledger
 
@@ -41,6 +42,8 @@ _OTHERS_WITHIN_S = 90.0
 Choose = Callable[[PipelineLetter], bool]
 # Takes letters; returns the values that they are to have, and None for those that are to stay.
 Edit = Callable[[Sequence[PipelineLetter]], Sequence[bytes | None]]
+# Takes a letter; returns the key that it is to have.
+Rekey = Callable[[PipelineLetter], bytes | None]
 
 
 @dataclass(slots=True)
@@ -72,13 +75,14 @@ class PipelineRedrive:
         *,
         choose: Choose = lambda _: True,
         edit: Edit | None = None,
+        rekey: Rekey | None = None,
         by: str | None = None,
         bootstrap: str | None = None,
         **settings: Any,
     ) -> None:
         self.topic = topic
         name = f"moldau-redrive.{topic}"
-        self._choose, self._edit = choose, edit
+        self._choose, self._edit, self._rekey = choose, edit, rekey
         self._by = by or who()
         self._config = librdkafka_settings(bootstrap, settings)
         self._letter_topic = LetterTopic(topic, self._config, name)
@@ -139,18 +143,27 @@ class PipelineRedrive:
         def write() -> None:
             for letter, value in letters:
                 origin = letter.origin
-                self._mover.send(origin.topic, origin.partition, letter.key, value, letter.headers)
+                key = letter.key if self._rekey is None else self._rekey(letter)
+                partition = self._partition(letter, key)
+                self._mover.send(origin.topic, partition, key, value, letter.headers)
                 redriven = Redriven(
                     letters=self.topic,
                     partition=letter.partition,
                     offset=letter.offset,
-                    edited=self._edit is not None,
+                    edited=self._edit is not None or key != letter.key,
                     by=self._by,
                     at_ms=now_ms,
                 )
                 self._mover.send(TOPIC, 0, origin.key(), msgspec.json.encode(redriven), [])
 
         self._mover.commit(write)
+
+    def _partition(self, letter: PipelineLetter, key: bytes | None) -> int:
+        """Return where a letter goes: back, or where messages with its new key go."""
+        count = self._mover.sizes.get(letter.origin.topic)
+        if key is None or key == letter.key or count is None:
+            return letter.origin.partition
+        return partition_for_key(key, count)
 
     def _batches(self, plan: RedrivePlan) -> Iterator[list[tuple[PipelineLetter, bytes | None]]]:
         """Yield letters to be moved with their values; what is left out is counted in the plan."""

@@ -65,6 +65,8 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     # Of tables in the lake only, and of topics only.
     path: str | None = None
     topic: str | None = None
+    # The folder of an Iceberg table's catalog, if that is a file in it.
+    warehouse: str | None = None
     mode: str | None = None
     batch: int = -1
     batch_rows: int = 0

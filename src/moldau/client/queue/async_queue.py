@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Any, Self
+from typing import Any, Self, cast
 
-from moldau.client.queue.job import Job, Outcome
+from moldau.client.queue.job import AsyncJob, Outcome
 from moldau.client.queue.queue import POLL_S, Queue
 
 
@@ -19,12 +19,13 @@ class AsyncQueue:
                 await work(message.value)
                 message.done()
 
-    Taking messages happens in a thread. An iteration waits for more instead of ending; leave it,
-    cancel it, or `stop`.
+    Taking messages happens in a thread. Of a renewable queue, it is `await message.renew()`. An
+    iteration waits for more instead of ending; leave it, cancel it, or `stop`.
     """
 
     def __init__(self, *topics: str, group: str, **settings: Any) -> None:
         self._queue = Queue(*topics, group=group, **settings)
+        self._queue._job_type = AsyncJob
         # One call at a time: what runs in a thread outlives the task that was cancelled.
         self._turn = asyncio.Lock()
 
@@ -38,13 +39,13 @@ class AsyncQueue:
     async def __aexit__(self, kind: object, *problem: object) -> None:
         await self._close(Outcome.DONE if kind is None else Outcome.RETRY)
 
-    def __aiter__(self) -> AsyncIterator[Job]:
+    def __aiter__(self) -> AsyncIterator[AsyncJob]:
         return self.messages()
 
     async def messages(
         self,
         timeout: float | None = None,  # noqa: ASYNC109
-    ) -> AsyncIterator[Job]:
+    ) -> AsyncIterator[AsyncJob]:
         """Messages as they come; with a timeout, until none has come for so many seconds."""
         queue = self._queue
         queue._stopped.clear()
@@ -52,7 +53,7 @@ class AsyncQueue:
         while not queue._stopped.is_set():
             job = queue._take()
             if job is not None:
-                yield job
+                yield cast(AsyncJob, job)
                 last = time.monotonic()
                 continue
             wait_s = POLL_S
@@ -65,7 +66,7 @@ class AsyncQueue:
     async def take(
         self,
         timeout: float = 0.0,  # noqa: ASYNC109
-    ) -> Job | None:
+    ) -> AsyncJob | None:
         """Return the next message, or None when none comes within the timeout."""
         async for job in self.messages(timeout):
             return job

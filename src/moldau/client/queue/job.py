@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -23,12 +25,17 @@ class Job:
     `done` finishes it. `retry` gives it back at once: it is delivered again, as long as it has
     tries left. `reject` gives it up: it becomes a dead letter if the group has a topic for those.
     The last word counts until the queue passes it on, with the next messages that it takes.
+
+    Of a renewable queue, `renew` begins the lock anew, at once and from any thread.
     """
 
-    __slots__ = ("_is_sent", "_message", "deliveries", "outcome", "problem")
+    __slots__ = ("_is_sent", "_message", "_renew", "deliveries", "outcome", "problem")
 
-    def __init__(self, message: ConsumedMessage, deliveries: int) -> None:
+    def __init__(
+        self, message: ConsumedMessage, deliveries: int, renew: Callable[[Job], None]
+    ) -> None:
         self._message = message
+        self._renew = renew
         # How often it was delivered, this time included.
         self.deliveries = deliveries
         self.outcome: Outcome | None = None
@@ -48,10 +55,18 @@ class Job:
         """Nobody can do this."""
         self._say(Outcome.REJECTED)
 
+    def renew(self) -> None:
+        """The work takes longer: begin the lock anew. ClientError if it is lost already."""
+        self._check_unsettled()
+        self._renew(self)
+
     def _say(self, outcome: Outcome) -> None:
+        self._check_unsettled()
+        self.outcome = outcome
+
+    def _check_unsettled(self) -> None:
         if self._is_sent:
             raise ClientError(f"{self!r} is settled already: {self.outcome}")
-        self.outcome = outcome
 
     def settle(self, otherwise: Outcome) -> Outcome:
         """Return what became of it, which cannot be changed any more. For the queue."""
@@ -90,7 +105,7 @@ class Job:
 
     @property
     def raw(self) -> Any:
-        """librdkafka's own message."""
+        """librdkafka's own message; of a renewable queue, ours, with the same methods."""
         return self._message.raw
 
     def payload(self) -> bytes | None:
@@ -98,3 +113,13 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<job {self.topic} [{self.partition}] at {self.offset}: {self.value!r}>"
+
+
+class AsyncJob(Job):
+    """A message of an `AsyncQueue`."""
+
+    __slots__ = ()
+
+    async def renew(self) -> None:  # type: ignore[override]
+        """The work takes longer: begin the lock anew. ClientError if it is lost already."""
+        await asyncio.to_thread(super().renew)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import confluent_kafka
 from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
@@ -17,6 +17,9 @@ from moldau.client.consumer.decoding import DecodeErrorHandler, Decoder
 from moldau.client.errors import ClientError, ConsumeFailed, DecodeError, words_of
 from moldau.client.queue.beginning import begin_at
 from moldau.client.queue.job import Job, Outcome
+
+if TYPE_CHECKING:
+    from moldau.client.queue.renewing_consumer import RenewingConsumer
 
 logger = logging.getLogger("moldau.client")
 
@@ -46,6 +49,10 @@ class Queue:
     the `with` block is left by an exception. The broker is told with the next messages that are
     taken, by `flush`, and on closing: what it was not told, it delivers again.
 
+    With `renewable`, `message.renew()` begins its lock anew, for work that takes longer. Such a
+    queue has a protocol of its own instead of librdkafka's, which cannot do that: slower, with no
+    settings but `client.id` and those of security, and a thread that sends its heartbeats.
+
     `ahead` messages are taken at once. `start` says where a group begins that is new: "earliest" or
     "latest", which is Kafka's default. Address and settings are given as for a `Consumer`. One
     thread at a time; `stop` may be called from any.
@@ -58,6 +65,7 @@ class Queue:
         bootstrap: str | None = None,
         start: str | None = None,
         ahead: int = AHEAD,
+        renewable: bool = False,
         key_deserializer: Any = None,
         value_deserializer: Any = None,
         on_undecodable: DecodeErrorHandler | None = None,
@@ -76,17 +84,27 @@ class Queue:
                 "max.poll.records": ahead,
             },
         )
+        address = str(config["bootstrap.servers"])
         if start is not None:
-            begin_at(str(config["bootstrap.servers"]), group, start, settings)
+            begin_at(address, group, start, settings)
         self._decoder = Decoder(key_deserializer, value_deserializer)
         self._on_undecodable = on_undecodable
         self._left: deque[Job] = deque()
         self._given: list[Job] = []
         self._stopped = threading.Event()
         self._closed = False
-        self._consumer = ShareConsumer(config)
-        self._consumer.set_acknowledgement_commit_callback(_told)
-        self._consumer.subscribe(list(topics))
+        self._job_type = Job
+        self._renewing: RenewingConsumer | None = None
+        self._consumer: Any
+        if renewable:
+            from moldau.client.queue.renewing_consumer import RenewingConsumer
+
+            self._renewing = RenewingConsumer(address, group, topics, ahead, settings, _told)
+            self._consumer = self._renewing
+        else:
+            self._consumer = ShareConsumer(config)
+            self._consumer.set_acknowledgement_commit_callback(_told)
+            self._consumer.subscribe(list(topics))
 
     def __enter__(self) -> Self:
         return self
@@ -166,11 +184,17 @@ class Queue:
     def _job(self, raw: confluent_kafka.Message) -> Job:
         deliveries = raw.delivery_count() or 1
         try:
-            return Job(self._decoder.decode(raw), deliveries)
+            return self._job_type(self._decoder.decode(raw), deliveries, self._renew)
         except DecodeError as problem:
-            job = Job(Decoder().decode(raw), deliveries)
+            job = self._job_type(Decoder().decode(raw), deliveries, self._renew)
             job.problem = problem
             return job
+
+    def _renew(self, job: Job) -> None:
+        self._check_open()
+        if self._renewing is None:
+            raise ClientError("only a queue that was made with renewable=True can renew locks")
+        self._renewing.renew(job.raw)
 
     def _take(self) -> Job | None:
         """Return the next message that lies ready; the one before is done with."""

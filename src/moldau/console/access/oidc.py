@@ -68,11 +68,19 @@ class Oidc:
         self._pending: dict[str, _Pending] = {}
         self._found: dict[str, Any] | None = None
         self._folder: Path | None = None
+        self._tokens: dict[ClientSecurity, Path] = {}
 
     def close(self) -> None:
         """Remove the tokens of those who signed in."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    def forget(self, security: ClientSecurity | None) -> None:
+        """Remove the token of somebody whose session is over."""
+        with self._lock:
+            path = None if security is None else self._tokens.pop(security, None)
+        if path is not None:
+            path.unlink(missing_ok=True)
 
     def begin(self, redirect_url: str) -> tuple[str, str]:
         """Return where to send the browser, and the state that it has to bring back."""
@@ -151,9 +159,13 @@ class Oidc:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(token)
-        return ClientSecurity.parse(
+        security = ClientSecurity.parse(
             {**properties, "sasl.oauthbearer.token.endpoint.url": path.as_uri()}
         )
+        assert security is not None
+        with self._lock:
+            self._tokens[security] = path
+        return security
 
     def _discovered(self) -> dict[str, Any]:
         if self._found is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from moldau.console.visitor import Visitor
@@ -24,40 +25,57 @@ class _Session:
 
 
 class Sessions:
-    """Visitors by their tokens. Any thread."""
+    """Visitors by their tokens. Any thread.
 
-    def __init__(self) -> None:
+    `on_end` is called with each visitor whose session is over: signed out, too old, or one too
+    many.
+    """
+
+    def __init__(self, on_end: Callable[[Visitor], None]) -> None:
+        self._on_end = on_end
         self._lock = threading.Lock()
         self._open: dict[str, _Session] = {}
 
     def begin(self, visitor: Visitor) -> str:
         """Return the token of a new session."""
         token = secrets.token_urlsafe(32)
+        self.drop_old()
         now = time.monotonic()
+        ended = []
         with self._lock:
-            self._drop_old(now)
             while len(self._open) >= _MOST:
-                del self._open[min(self._open, key=lambda each: self._open[each].seen)]
+                oldest = min(self._open, key=lambda each: self._open[each].seen)
+                ended.append(self._open.pop(oldest).visitor)
             self._open[token] = _Session(visitor, now, now)
+        for each in ended:
+            self._on_end(each)
         return token
 
     def find(self, token: str | None) -> Visitor | None:
-        now = time.monotonic()
+        self.drop_old()
         with self._lock:
-            self._drop_old(now)
             session = self._open.get(token or "")
             if session is None:
                 return None
-            session.seen = now
+            session.seen = time.monotonic()
             return session.visitor
 
     def end(self, token: str | None) -> Visitor | None:
         """End a session; returns whose it was."""
         with self._lock:
             session = self._open.pop(token or "", None)
-        return None if session is None else session.visitor
+        if session is None:
+            return None
+        self._on_end(session.visitor)
+        return session.visitor
 
-    def _drop_old(self, now: float) -> None:
-        for token, each in list(self._open.items()):
-            if now - each.began > LONGEST_S or now - each.seen > IDLE_S:
-                del self._open[token]
+    def drop_old(self) -> None:
+        """End the sessions that have lasted, or rested, too long."""
+        now = time.monotonic()
+        ended = []
+        with self._lock:
+            for token, each in list(self._open.items()):
+                if now - each.began > LONGEST_S or now - each.seen > IDLE_S:
+                    ended.append(self._open.pop(token).visitor)
+        for visitor in ended:
+            self._on_end(visitor)

@@ -8,7 +8,6 @@ import msgspec
 
 from moldau.console.call import Call
 from moldau.console.endpoint import endpoint
-from moldau.console.sampling.pipelines import read_pipelines
 from moldau.console.sampling.problems import Problem, Problems
 from moldau.console.sampling.sample import Sample
 from moldau.console.sampling.state import ClusterState, node_of, read_state, sizes
@@ -105,7 +104,7 @@ def may_see(call: Call, state: ClusterState, problem: Problem) -> bool:
             return any(each.name == problem.where.name for each in Groups(call.cluster).listed())
     if problem.where.kind == "pipeline":
         with suppress(PeerError):
-            return any(each.name == problem.where.name for each in read_pipelines(call.cluster))
+            return any(each.name == problem.where.name for each in call.pipelines())
     return False
 
 

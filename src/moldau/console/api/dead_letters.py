@@ -21,7 +21,6 @@ from moldau.console.encoding import encoded
 from moldau.console.endpoint import endpoint
 from moldau.console.errors import ApiError, invalid, not_found
 from moldau.console.letters import SHARE, LetterView, Moved, letter_topics, view_of
-from moldau.console.sampling.pipelines import read_pipelines
 from moldau.console.sampling.state import read_state, read_topic
 from moldau.console.values.shown import Message
 from moldau.peer.errors import PeerError
@@ -31,6 +30,8 @@ from moldau.security.client import ClientSecurity
 # Letters whose reasons are counted, the newest.
 _COUNTED = 5000
 _MOST = 1000
+
+Encoding = Literal["text", "json", "hex", "schema"]
 
 
 class ReasonCount(msgspec.Struct):
@@ -80,13 +81,17 @@ class LetterPage(msgspec.Struct):
 
 
 class ChosenLetter(msgspec.Struct):
-    """A letter by its place; with a `value`, it is moved with that one instead of its own."""
+    """A letter by its place; with a `key` or a `value`, it is moved with that one instead of its
+    own. One with another key goes to that key's partition."""
 
     partition: Annotated[int, Meta(ge=0)]
     offset: Annotated[int, Meta(ge=0)]
     value: Any = None
-    value_encoding: Literal["text", "json", "hex", "schema"] = "text"
+    value_encoding: Encoding = "text"
     schema_id: int | None = None
+    key: Any = None
+    key_encoding: Encoding = "text"
+    key_schema_id: int | None = None
 
 
 class RedriveOrder(msgspec.Struct):
@@ -112,7 +117,7 @@ def list_letter_topics(call: Call) -> LetterTopics:
     state = read_state(call.cluster)
     named = [
         str(source.get("dead_letters"))
-        for each in read_pipelines(call.cluster)
+        for each in call.pipelines()
         for source in each.more.get("sources") or ()
         if isinstance(source, dict)
     ]
@@ -205,6 +210,14 @@ def _redrive(
         for place, each in chosen.items()
         if each.value is not None
     }
+    keys = {
+        place: encoded(call, each.key, each.key_encoding, each.key_schema_id)
+        for place, each in chosen.items()
+        if each.key is not None
+    }
+
+    def rekey(letter: PipelineLetter) -> bytes | None:
+        return keys.get((letter.partition, letter.offset), letter.key)
 
     def edit(letters: Sequence[PipelineLetter]) -> list[bytes | None]:
         return [values[letter.partition, letter.offset] for letter in letters]
@@ -222,6 +235,7 @@ def _redrive(
         with PipelineRedrive(
             topic,
             **given,
+            rekey=rekey,
             by=call.visitor.name,
             bootstrap=call.console.settings.bootstrap,
             settings=librdkafka_login(call.visitor.security),
@@ -235,7 +249,7 @@ def _redrive(
             moved += plan.count if asked.preview else redrive.move()
     if not asked.preview:
         call.note(
-            "redrove letters", topic=topic, moved=moved, edited=len(values),
+            "redrove letters", topic=topic, moved=moved, edited=len(values | keys),
             letters=[list(place) for place in sorted(chosen)][:100],
         )  # fmt: skip
     return RedriveOutcome(moved, before, dict(by_topic), not asked.preview)

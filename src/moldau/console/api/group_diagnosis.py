@@ -47,6 +47,9 @@ def _facts(call: Call, found: GroupInfo) -> GroupFacts:
             each.lag, each.lag_s, each.member, each.trend_per_s,
             watch.read_rate(found.group, place), at, each.committed, by,
         )  # fmt: skip
+    for each in (found.share or {}).get("partitions", ()):
+        lag = max(0, each["lag"])
+        partitions[each["topic"], each["partition"]] = PartitionFacts(lag, None, "all of them")
     return GroupFacts(
         found.group,
         found.state,
@@ -54,6 +57,7 @@ def _facts(call: Call, found: GroupInfo) -> GroupFacts:
         partitions,
         [(each.at_ms, each.cause) for each in found.history],
         int(time.time() * 1000),
+        found.share is not None,
     )
 
 

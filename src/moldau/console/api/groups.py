@@ -183,7 +183,7 @@ def get_group(call: Call) -> GroupInfo:
     with suppress(PeerError):
         history = [
             PastRebalance(each.ended_ms, each.why, each.took_ms, each.members, each.epoch)
-            for each in reversed(Groups(cluster).history(name))
+            for each in reversed(Groups(cluster).history(name).rebalances)
         ]
     share: dict[str, Any] | None = None
     partitions: list[GroupPartition] = []

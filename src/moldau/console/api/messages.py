@@ -240,7 +240,7 @@ class Tail:
         self._call = call
         self._topic = topic
         self._partition = partition
-        self._cluster: Cluster = call.console.pool.new(call.visitor.security)
+        self._cluster: Cluster = call.console.pool.new(call.visitor.security, call.visitor.address)
         self._at: dict[int, int] = {}
         self._show = shower(call, topic)
 

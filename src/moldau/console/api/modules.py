@@ -12,6 +12,7 @@ from moldau.console.api import (
     oidc,
     openapi,
     pipelines,
+    quotas,
     schemas,
     searches,
     security,
@@ -23,5 +24,5 @@ from moldau.console.api import (
 
 MODULES = (
     *(session, oidc, cluster, topics, messages, searches, groups, group_diagnosis, transactions),
-    *(schemas, pipelines, lake, dead_letters, security, series, openapi),
+    *(schemas, pipelines, lake, dead_letters, security, quotas, series, openapi),
 )

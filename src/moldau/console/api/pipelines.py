@@ -6,7 +6,7 @@ import msgspec
 
 from moldau.console.call import Call
 from moldau.console.endpoint import endpoint
-from moldau.console.sampling.pipelines import PipelineInfo, read_pipelines
+from moldau.console.sampling.pipelines import PipelineInfo
 
 
 class PipelineList(msgspec.Struct):
@@ -16,4 +16,4 @@ class PipelineList(msgspec.Struct):
 @endpoint("GET", "api/pipelines")
 def list_pipelines(call: Call) -> PipelineList:
     """List pipelines: state, rates, lag, batch times, the SQL, the last error."""
-    return PipelineList(read_pipelines(call.cluster))
+    return PipelineList(call.pipelines())

@@ -56,6 +56,10 @@ class Begun(msgspec.Struct):
     id: str
 
 
+class SearchedTopic(msgspec.Struct):
+    topic: str
+
+
 class ExportQuery(msgspec.Struct):
     format: Literal["json", "parquet"] = "json"
 
@@ -106,6 +110,15 @@ def places(call: Call, state: ClusterState, topic: str, known: Bounds, text: str
             for index, (_, end) in known.items()
         }
     raise invalid(f"{text!r} is not beginning, end, offset:N or time:MS")
+
+
+@endpoint("POST", "api/searches/ready", changes=False)
+def prepare_search(call: Call, asked: SearchedTopic) -> Answered:
+    """Have a process ready for a search of a topic that somebody is about to begin."""
+    require_extra()
+    read_topic(call.cluster, asked.topic)
+    call.console.in_loop(call.console.searches.spare.renew())
+    return Answered()
 
 
 @endpoint("GET", "api/searches/{search}/events", is_stream=True)

@@ -1,4 +1,4 @@
-"""Security: users, access rules, quotas, who may do something, and what was done."""
+"""Security: users, access rules, who may do something, and what was done."""
 
 from __future__ import annotations
 
@@ -89,17 +89,6 @@ class Who(msgspec.Struct):
     denied: list[Verdict]
 
 
-class Quota(msgspec.Struct):
-    """The limits of a user, a client id, both, or an address; null stands for all others."""
-
-    entity: dict[str, str | None]
-    limits: dict[str, float]
-
-
-class QuotaList(msgspec.Struct):
-    quotas: list[Quota]
-
-
 class AuditQuery(msgspec.Struct):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
@@ -114,7 +103,7 @@ class AuditTrail(msgspec.Struct):
 @endpoint("GET", "api/security/users")
 def list_users(call: Call) -> UserList:
     """List the users that have SCRAM passwords."""
-    answer = _ask(call, Api.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None})
+    answer = call.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None})
     check(answer.error_code, "users", answer.error_message)
     return UserList(
         [
@@ -148,7 +137,7 @@ def set_user(call: Call, asked: NewUser) -> Done:
 def delete_user(call: Call) -> Done:
     """Delete a user's passwords."""
     name = call.path["name"]
-    answer = _ask(call, Api.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": [{"name": name}]})
+    answer = call.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": [{"name": name}]})
     check(answer.error_code, "users", answer.error_message)
     (told,) = answer.results
     check(told.error_code, f"user {name!r}", told.error_message)
@@ -160,7 +149,7 @@ def delete_user(call: Call) -> Done:
 
 
 def _alter_users(call: Call, values: dict[str, Any]) -> None:
-    for each in _ask(call, Api.ALTER_USER_SCRAM_CREDENTIALS, values).results:
+    for each in call.ask(Api.ALTER_USER_SCRAM_CREDENTIALS, values).results:
         check(each.error_code, f"user {each.user!r}", each.error_message)
 
 
@@ -184,7 +173,7 @@ def add_acl(call: Call, asked: Rule) -> Done:
         "operation": _operation(asked.operation, kind),
         "permission_type": _PERMISSIONS[asked.permission],
     }
-    (told,) = _ask(call, Api.CREATE_ACLS, {"creations": [creation]}).results
+    (told,) = call.ask(Api.CREATE_ACLS, {"creations": [creation]}).results
     check(told.error_code, "the rule", told.error_message)
     call.note("added acl", **msgspec.to_builtins(asked))
     return Done()
@@ -203,7 +192,7 @@ def delete_acl(call: Call, asked: Rule) -> Done:
         "operation": _operation(asked.operation, kind),
         "permission_type": _PERMISSIONS[asked.permission],
     }
-    (told,) = _ask(call, Api.DELETE_ACLS, {"filters": [wanted]}).filter_results
+    (told,) = call.ask(Api.DELETE_ACLS, {"filters": [wanted]}).filter_results
     check(told.error_code, "the rule", told.error_message)
     if not told.matching_acls:
         raise not_found("rule like this")
@@ -263,24 +252,8 @@ def broker_settings(call: Call, keys: list[str]) -> dict[str, str | None]:
     state = read_state(call.cluster, ())
     node = str(min(state.brokers, default=0))
     wanted = {"resource_type": _BROKER_RESOURCE, "resource_name": node, "configuration_keys": keys}
-    answer = _ask(call, Api.DESCRIBE_CONFIGS, {"resources": [wanted]})
+    answer = call.ask(Api.DESCRIBE_CONFIGS, {"resources": [wanted]})
     return {str(each.name): each.value for told in answer.results for each in told.configs}
-
-
-@endpoint("GET", "api/security/quotas")
-def list_quotas(call: Call) -> QuotaList:
-    """List all limits of users, clients and addresses."""
-    answer = _ask(call, Api.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False})
-    check(answer.error_code, "quotas", answer.error_message)
-    return QuotaList(
-        [
-            Quota(
-                {str(each.entity_type): each.entity_name for each in entry.entity},
-                {str(each.key): float(each.value) for each in entry.values},
-            )
-            for entry in answer.entries or ()
-        ]
-    )
 
 
 @endpoint("GET", "api/security/audit")
@@ -310,7 +283,7 @@ def _rules(call: Call, kind: Resource, name: str | None, pattern: PatternType) -
         "operation": Operation.ANY,
         "permission_type": Permission.ANY,
     }
-    answer = _ask(call, Api.DESCRIBE_ACLS, values)
+    answer = call.ask(Api.DESCRIBE_ACLS, values)
     check(answer.error_code, "rules of access", answer.error_message)
     known = {number: word for word, number in _RESOURCES.items()}
     found: list[Rule] = []
@@ -345,8 +318,3 @@ def _operation(word: str, kind: Resource) -> Operation:
         422, "invalid", f"{in_words(kind)} has no operation {word!r}",
         f"one of {', '.join(map(in_words, known))}",
     )  # fmt: skip
-
-
-def _ask(call: Call, api: Api, values: dict[str, Any]) -> Any:
-    cluster = call.cluster
-    return cluster.insist(lambda: cluster.some_broker().ask(api, values))

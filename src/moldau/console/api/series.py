@@ -110,7 +110,8 @@ async def _seen(call: Call, problems: list[Problem]) -> list[Problem]:
         return problems
 
     def look() -> list[Problem]:
-        with call.console.pool.borrowed(call.visitor.security) as cluster:
+        visitor = call.visitor
+        with call.console.pool.borrowed(visitor.security, visitor.address) as cluster:
             state = read_state(cluster)
             return [each for each in problems if may_see(call, state, each)]
 

@@ -110,7 +110,7 @@ def sign_in(call: Call, asked: SignIn) -> Session:
         raise ApiError(422, "invalid", str(problem)) from None
     visitor = Visitor(asked.user, security, call.visitor.address)
     try:
-        with console.pool.borrowed(security) as cluster:
+        with console.pool.borrowed(security, visitor.address) as cluster:
             cluster.some_broker()
     except NotAuthenticated:
         console.audit.refuse(visitor)
@@ -130,7 +130,6 @@ def sign_out(call: Call) -> Done:
     """Sign out."""
     visitor = call.console.sessions.end(call.request.cookies.get(COOKIE))
     if visitor is not None:
-        call.console.pool.forget(visitor.security)
         call.console.audit.note(visitor, "signed out", {})
     call.cookies.append(_cookie(call, ""))
     return Done()

@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 from moldau.security.client import ClientSecurity
 
@@ -24,11 +23,17 @@ _TOPIC = re.compile(rb'topic="([^"]+)"')
 
 
 class BytesOut:
-    """How many bytes a second consumers take, of all brokers that are named. For one thread."""
+    """How many bytes a second consumers take, of all brokers that are named. For one thread.
 
-    def __init__(self, urls: Sequence[str], security: ClientSecurity | None = None) -> None:
+    They are asked with this USER:PASSWORD, or that of `security`.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], security: ClientSecurity | None = None, login: str = ""
+    ) -> None:
         self._urls = urls
         self._security = security
+        self._login = login
         self._before: dict[str, tuple[float, float]] = {}
 
     def rate(self) -> float | None:
@@ -49,17 +54,14 @@ class BytesOut:
         return sum(rates) if rates else None
 
     def _total(self, url: str) -> float | None:
-        parts = urlsplit(url)
-        bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        request = urllib.request.Request(bare)
-        login = {}
-        if parts.username is not None:
-            login = {"username": unquote(parts.username), "password": unquote(parts.password or "")}
-        elif self._security is not None and self._security.has_sasl:
-            login = self._security.login()
-        if "username" in login:
-            given = f"{login['username']}:{login.get('password', '')}".encode()
-            request.add_header("Authorization", f"Basic {base64.b64encode(given).decode()}")
+        request = urllib.request.Request(url)
+        login = self._login
+        if not login and self._security is not None and self._security.has_sasl:
+            own = self._security.login()
+            login = f"{own['username']}:{own.get('password', '')}" if "username" in own else ""
+        if login:
+            encoded = base64.b64encode(login.encode()).decode()
+            request.add_header("Authorization", f"Basic {encoded}")
         context = None if self._security is None else self._security.context()
         try:
             with urllib.request.urlopen(request, timeout=_WITHIN_S, context=context) as answer:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from moldau.console.sampling.groups import GroupLag, committed_offsets, lags
 from moldau.console.sampling.pipelines import TOPIC as PIPELINES
-from moldau.console.sampling.pipelines import PipelineInfo, read_pipelines
+from moldau.console.sampling.pipelines import PipelineInfo, PipelineStatuses
 from moldau.console.sampling.state import ClusterState, bounds, read_state, sizes
 from moldau.peer.cluster import Cluster
 from moldau.peer.errors import PeerError
@@ -48,6 +48,7 @@ class Sampler:
         self._before: Sample | None = None
         self._lags: dict[str, GroupLag] = {}
         self._turn = 0
+        self._statuses = PipelineStatuses()
         # By group and partition: when, committed up to where, lag.
         self._trends: dict[tuple[str, TopicPartition], deque[tuple[float, int, int]]] = {}
 
@@ -67,7 +68,7 @@ class Sampler:
         share_lags = self._take_groups(cluster, state, groups)
         sample = Sample(
             int(time.time() * 1000), state, known, led, groups, dict(self._lags), share_lags,
-            _pipelines(cluster, state),
+            self._pipelines(cluster, state),
         )  # fmt: skip
         sample = self._with_rates(sample)
         self._before = sample
@@ -110,6 +111,14 @@ class Sampler:
             del self._trends[key]
         return {name: _share_lag(cluster, name) for name in share}
 
+    def _pipelines(self, cluster: Cluster, state: ClusterState) -> list[PipelineInfo]:
+        if PIPELINES not in state.topics:
+            return []
+        try:
+            return self._statuses.read(cluster)
+        except PeerError:
+            return []
+
     def _with_rates(self, sample: Sample) -> Sample:
         before = self._before
         if before is None or sample.at_ms <= before.at_ms:
@@ -133,15 +142,6 @@ class Sampler:
             in_msgs=total,
             in_bytes=sum(grown_bytes) / seconds if sample.sizes else None,
         )
-
-
-def _pipelines(cluster: Cluster, state: ClusterState) -> list[PipelineInfo]:
-    if PIPELINES not in state.topics:
-        return []
-    try:
-        return read_pipelines(cluster)
-    except PeerError:
-        return []
 
 
 def _share_lag(cluster: Cluster, name: str) -> int:

@@ -42,7 +42,7 @@ class Watch:
         self.problems: list[Problem] = []
         self._sampler = Sampler()
         self._finder = Problems()
-        self._bytes_out = BytesOut(settings.metrics, settings.security)
+        self._bytes_out = BytesOut(settings.metrics, settings.security, settings.metrics_login)
         self.out_bytes: float | None = None
         self._wake = threading.Event()
         self._is_stopped = False

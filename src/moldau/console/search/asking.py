@@ -51,6 +51,7 @@ def new_request(
         user,
         [f"{each.topics}:{each.field}" for each in settings.masks],
         follows,
+        origin="" if settings.vouch is None else settings.vouch(visitor.address),
     )
 
 

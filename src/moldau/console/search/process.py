@@ -51,13 +51,19 @@ def require_extra() -> None:
 class Spare:
     """A process that has imported what it needs, for whoever searches next. Event loop only.
 
-    It is started after a search, since people seldom search once, and ends if nobody does.
+    It is started when somebody is about to search, and after a search, since people seldom search
+    once. It ends if nobody does.
     """
 
     def __init__(self) -> None:
         self._ready: asyncio.subprocess.Process | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._is_closed = False
+
+    @property
+    def process(self) -> asyncio.subprocess.Process | None:
+        """The process that is ready; None if there is none."""
+        return self._ready
 
     async def take(self) -> asyncio.subprocess.Process:
         process, self._ready = self._ready, None

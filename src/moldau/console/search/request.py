@@ -39,6 +39,8 @@ class SearchRequest(msgspec.Struct):
     masks: list[str] = []
     follows: bool = False
     most_bytes: int = 64 << 20
+    # A broker's token for the visitor's address, if it gives one.
+    origin: str = ""
 
 
 class FoundRecord(msgspec.Struct, array_like=True):

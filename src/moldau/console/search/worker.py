@@ -72,7 +72,12 @@ class Search:
         self._security = ClientSecurity.parse(request.security) if request.security else None
         if request.registry and wanted is not None and wanted.reads_value:
             tls = None if self._security is None else self._security.context()
-            client = RegistryClient(request.registry, user=request.registry_user, tls=tls)
+            client = RegistryClient(
+                request.registry,
+                user=request.registry_user,
+                tls=tls,
+                origin=(lambda: request.origin) if request.origin else None,
+            )
             registered = RegisteredValues(client)
         masks = Masks(map(Mask.parse, request.masks))
         self._query = None if wanted is None else wanted.query
@@ -89,7 +94,11 @@ class Search:
 
     def run(self) -> None:
         request = self._request
-        settings = PeerSettings(client_id="moldau-search", security=self._security)
+        settings = PeerSettings(
+            client_id="moldau-search",
+            security=self._security,
+            origin=(lambda: request.origin) if request.origin else None,
+        )
         with Cluster(parse_bootstrap(request.bootstrap), settings) as cluster:
             readers = [
                 RangeReader(cluster, request.topic, each, request.follows)

@@ -1,7 +1,8 @@
 """The console on a broker's HTTP side, at /console/. Made when somebody first opens it.
 
-It connects to one of the broker's own listeners like any other client, in threads of its own. If
-that listener asks for passwords, people sign in to the console, and so its paths are open to those
+It connects to one of the broker's own listeners like any other client, in threads of its own, and
+tells brokers the address of whoever asks, since rules may be about it. If that listener asks for
+passwords, or an issuer is set, people sign in to the console, and so its paths are open to those
 who have not signed in to the HTTP side.
 """
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from starlette.routing import BaseRoute, Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from moldau.broker.net.context import plain_host
 from moldau.broker.settings.listeners import ListenerAddress
 from moldau.broker.settings.security import of_listener
 from moldau.http.answers import error
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 PATH = "/console"
 logger = logging.getLogger("moldau.http")
 _PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+_BY_TOKEN = ("OAUTHBEARER",)
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
@@ -37,17 +40,14 @@ def routes(host: Host) -> list[BaseRoute]:
     return [Mount(PATH, BrokerConsole(host))]
 
 
-def signs_in(settings: ListenerAddress | None, given: dict[str, str]) -> bool:
-    """Return whether people sign in to a console that uses this listener."""
-    return settings is not None and settings.has_sasl and bool(_mechanism(settings, given))
-
-
 def is_open_path(host: Host, path: str) -> bool:
-    """Return whether a path is one of a console that asks for passwords itself."""
+    """Return whether a path is one of a console to which people sign in."""
     if path != PATH and not path.startswith(f"{PATH}/"):
         return False
-    given = dict(host.broker.settings.given)
-    return signs_in(chosen_listener(host), given)
+    listener = chosen_listener(host)
+    if listener is None:
+        return False
+    return listener.has_sasl or bool(host.broker.settings.console_issuer)
 
 
 class BrokerConsole:
@@ -79,6 +79,11 @@ class BrokerConsole:
         if broker.phase != "serving":
             return f"the broker is {broker.phase}"
         listener = chosen_listener(self._host)
+        if listener is None and broker.settings.console_issuer:
+            return (
+                "no listener takes the tokens of people who sign in with http.console.oidc.issuer: "
+                "give the broker one with OAUTHBEARER"
+            )
         if listener is None:
             return "no listener takes what a console can offer: nothing, or a password"
         if broker.settings.http_console == "auto" and not self._is_safe(listener):
@@ -94,7 +99,7 @@ class BrokerConsole:
         asks = settings.http_security_protocol.startswith("SASL")
         address = settings.http_address
         assert address is not None
-        if listener.has_sasl or _is_loopback(address[0]):
+        if listener.has_sasl or settings.console_issuer or _is_loopback(address[0]):
             return True
         # Who has signed in to the HTTP side may have fewer rights than nobody has at home.
         return asks and self._host.broker.entrance.authorizer is None
@@ -112,24 +117,29 @@ class BrokerConsole:
 
 
 def chosen_listener(host: Host) -> ListenerAddress | None:
-    """Return the listener that the console uses: one with passwords, or one without anything."""
-    settings = host.broker.settings
-    given = dict(settings.given)
-    listeners = settings.all_listeners
+    """Return the listener that the console uses: one by which people sign in, or one without
+    anything. With access control, who comes with a token needs one that takes it."""
+    listeners = host.broker.settings.all_listeners
     for each in listeners:
-        if each.has_sasl and _mechanism(each, given):
+        if each.has_sasl and _mechanism(host, each):
             return each
+    if host.broker.settings.console_issuer and host.broker.entrance.authorizer is not None:
+        return None
     return next((each for each in listeners if not each.has_sasl and not each.has_tls), None)
 
 
-def _mechanism(listener: ListenerAddress, given: dict[str, str]) -> str:
-    enabled = of_listener(given, listener.name).sasl_enabled_mechanisms
-    return next((each for each in _PASSWORD_MECHANISMS if each in enabled), "")
+def _mechanism(host: Host, listener: ListenerAddress) -> str:
+    """Return the mechanism by which people connect to a listener; empty if there is none."""
+    settings = host.broker.settings
+    enabled = of_listener(dict(settings.given), listener.name).sasl_enabled_mechanisms
+    wanted = _BY_TOKEN if settings.console_issuer else _PASSWORD_MECHANISMS
+    return next((each for each in wanted if each in enabled), "")
 
 
 def _settings(host: Host) -> ConsoleSettings:
     from moldau.broker.security.sasl.doors import jaas_setting
-    from moldau.console.settings import ConsoleSettings
+    from moldau.console.settings import ConsoleSettings, OidcSettings
+    from moldau.console.values.masks import Mask
     from moldau.security.client import ClientSecurity
     from moldau.security.tls_settings import TlsSettings
     from moldau.settings import InvalidSetting, definitions
@@ -144,7 +154,7 @@ def _settings(host: Host) -> ConsoleSettings:
     sign_in: dict[str, str] | None = None
     security: ClientSecurity | None = None
     if listener.has_sasl:
-        mechanism = _mechanism(listener, given)
+        mechanism = _mechanism(host, listener)
         sign_in = {"security.protocol": listener.protocol, "sasl.mechanism": mechanism}
         own = of_listener(given, listener.name)
         for key, definition in definitions(TlsSettings).items():
@@ -163,13 +173,26 @@ def _settings(host: Host) -> ConsoleSettings:
     name, _, http_port = place.rpartition(":")
     shown = _WILDCARDS.get(name.strip("[]"), name.strip("[]"))
     in_url = f"[{shown}]" if ":" in shown else shown
+    oidc = None
+    if settings.console_issuer:
+        oidc = OidcSettings(
+            settings.console_issuer,
+            settings.http_console_oidc_client_id,
+            settings.http_console_oidc_client_secret,
+            redirect_url=settings.http_console_public_url,
+        )
     return ConsoleSettings(
         f"[{address}]:{port}" if ":" in address else f"{address}:{port}",
         security,
         sign_in,
         registry=f"{scheme}://{in_url}:{http_port}",
         read_only=settings.http_console == "read-only",
+        masks=tuple(map(Mask.parse, settings.console_masks)),
+        oidc=oidc,
         metrics=(f"{scheme}://{in_url}:{http_port}/metrics?per_partition=false",),
+        vouch=None
+        if broker.entrance.authorizer is None
+        else lambda address: broker.origins.vouch(plain_host(address)),
     )
 
 

@@ -85,6 +85,10 @@ def _add_loop(broker: Broker, families: Families) -> None:
         "moldau_loop_longest_stall_seconds", "The longest time that the loop was held.",
         stalls.longest_s,
     )  # fmt: skip
+    families.gauge(
+        "moldau_loop_longest_stall_cpu_seconds", "The most CPU time of a stall over 50 ms.",
+        stalls.most_cpu_s,
+    )  # fmt: skip
 
 
 def _add_replication(broker: Broker, families: Families) -> None:

@@ -23,7 +23,7 @@ from moldau.http.metrics.groups import Groups
 from moldau.http.metrics.partitions import add_partitions
 from moldau.http.metrics.process import Process
 from moldau.http.metrics.requests import Requests
-from moldau.http.metrics.shares import add_shares
+from moldau.http.metrics.shares import Shares
 from moldau.http.metrics.topics import Topics
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Scraper:
         self._topics = Topics(self._metrics, broker.state)
         broker.replicas.watchers.append(self._topics)
         self._groups = Groups(broker)
+        self._shares = Shares(broker)
         self.process = Process(broker.id)
         # By whether they have series of single partitions.
         self._running: dict[bool, asyncio.Task[Families]] = {}
@@ -87,7 +88,7 @@ class Scraper:
         await add_partitions(self._broker, self._topics, families, slices, one_by_one=one_by_one)
         await self._topics.add_to(families, slices)
         await self._groups.add_to(families, slices, one_by_one=one_by_one)
-        await add_shares(self._broker, families, slices, one_by_one=one_by_one)
+        await self._shares.add_to(families, slices, one_by_one=one_by_one)
         self._count += 1
         self._loop_s += slices.total_s
         families.counter("moldau_scrapes_total", "Scrapes before this one.", self._count - 1)

@@ -2,8 +2,9 @@
 
 A broker that holds a replica reads its own log, up to the high watermark. Only an unclean election
 cuts off any of that, or a topic that is deleted and made again: then it is read anew. A broker that
-holds none fetches from the leader, as a consumer does. What has been read stays when the leader is
-gone.
+holds none fetches from the leader, as a consumer does, and tells the epoch of the last record that
+it has, so that the leader can say that its log has another there (KIP-320). What has been read
+stays when the leader is gone.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class SchemasFollower:
         self._broker = broker
         self.state = RegistryState()
         self.applied = 0
+        # The leader epoch of the last record that was read; -1 for none.
+        self._epoch = -1
         self._topic_id: UUID | None = None
         self._waits_at: Partition | None = None
         # What that replica had lost when `state` was begun, or the replica taken up.
@@ -168,7 +171,7 @@ class SchemasFollower:
 
     def _begin_anew(self, topic_id: UUID | None) -> None:
         self.state = RegistryState()
-        self.applied = 0
+        self.applied, self._epoch = 0, -1
         self._topic_id = topic_id
 
     def _wait_at(self, partition: Partition | None) -> None:
@@ -211,13 +214,21 @@ class SchemasFollower:
             return
         lane = self._broker.peers.lane(leader, _PURPOSE, patience_s=lambda: _PATIENCE_S)
         connection = await lane.connection()
-        wanted = FetchPartition(0, fetch_offset=self.applied, max_bytes=_MOST_FETCHED)
+        wanted = FetchPartition(
+            0,
+            fetch_offset=self.applied,
+            last_fetched_epoch=self._epoch,
+            max_bytes=_MOST_FETCHED,
+        )
         answer = await connection.fetch(FetchRequest([(topic_id, [wanted])]))
         for _, partitions in answer.topics:
             for fetched in partitions:
                 if fetched.error == Error.OFFSET_OUT_OF_RANGE:
                     self._begin_anew(self._topic_id)
                     self.applied = max(0, fetched.log_start)
+                elif fetched.diverging is not None:
+                    logger.warning("the log of %s was cut: it is read anew", TOPIC)
+                    self._begin_anew(self._topic_id)
                 elif fetched.error:
                     await asyncio.sleep(_PAUSE_S)
                 elif fetched.records is not None:
@@ -230,6 +241,7 @@ class SchemasFollower:
                     found = decode(record.key, record.value)
                     if found is not None and record.offset >= self.applied:
                         self.state.apply(found)
+            self._epoch = header.leader_epoch
             self._advance(header.last_offset + 1)
 
     def _advance(self, offset: int) -> None:

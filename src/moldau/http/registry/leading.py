@@ -18,6 +18,7 @@ from moldau.http.host import Host
 from moldau.http.registry.errors import forwarding_failed
 from moldau.security.key_material import TlsError
 from moldau.security.tls import client_context
+from moldau.wire.apis import ORIGIN
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
@@ -78,7 +79,7 @@ def judge_by_sender(host: Host, request: Request) -> None:
     sender = request.headers.get(SENDER)
     if sender is None or FORWARDED not in request.headers:
         return
-    if host.may(request, Operation.CLUSTER_ACTION, quietly=True):
+    if host.may(request, Operation.CLUSTER_ACTION, quietly=True, as_peer=True):
         kind, _, name = unquote(sender).partition(":")
         request.scope["principal"] = Principal(kind, name)
 
@@ -91,8 +92,9 @@ def _tls(broker: Broker) -> ssl.SSLContext:
         raise forwarding_failed(str(problem)) from None
 
 
-async def pass_on(address: Address, request: Request, body: bytes) -> Passed:
-    """Send a request to the leader as it came, and return the answer.
+async def pass_on(address: Address, request: Request, body: bytes, origin: str) -> Passed:
+    """Send a request to the leader as it came, with our token for the address that it came from,
+    and return the answer.
 
     NotReached if nobody was there; RegistryError where it is not known what became of it.
     """
@@ -105,7 +107,7 @@ async def pass_on(address: Address, request: Request, body: bytes) -> Passed:
         raise NotReached(f"{address.host}:{address.port}: {problem}") from None
     try:
         async with asyncio.timeout(_ANSWER_WITHIN_S):
-            writer.write(_head(request, address, len(body)) + body)
+            writer.write(_head(request, address, len(body), origin) + body)
             await writer.drain()
             return await _answer(reader)
     except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError) as problem:
@@ -115,7 +117,7 @@ async def pass_on(address: Address, request: Request, body: bytes) -> Passed:
         writer.close()
 
 
-def _head(request: Request, address: Address, length: int) -> bytes:
+def _head(request: Request, address: Address, length: int, origin: str) -> bytes:
     target: bytes = request.scope["raw_path"]
     query: bytes = request.scope["query_string"]
     if query:
@@ -125,6 +127,7 @@ def _head(request: Request, address: Address, length: int) -> bytes:
         f"host: {address.host}:{address.port}".encode(),
         f"content-length: {length}".encode(),
         FORWARDED.encode() + b": true",
+        f"x-{ORIGIN}: {origin}".encode(),
         b"connection: close",
     ]
     if "authorization" not in request.headers:

@@ -60,18 +60,21 @@ def permit(
     args: Sequence[str],
     state: RegistryState,
     context: str,
+    *,
+    tells: bool,
 ) -> SubjectRights | None:
     """Refuse the request with 403 unless its sender may do this; return what it may do with each
-    subject, None for everything."""
+    subject, None for everything. The audit is told of an admission if this call `tells`."""
     of_cluster = Right.ALTER if operation.is_write else Right.DESCRIBE
     if host.may(request, of_cluster, quietly=True):
+        host.require(request, of_cluster, tells=tells)
         return None
     rights = SubjectRights(host, request)
     first = operation.parts[0]
     if operation.parts == ["subjects"]:
         return rights
     if first in _OF_SUBJECTS and args and unqualified(args[0]):
-        _permit_subject(host, request, operation, named(context, args[0]), state)
+        _permit_subject(host, request, operation, named(context, args[0]), state, tells)
         return rights
     if (operation.parts[:2] == ["schemas", "ids"] and len(operation.parts) == 3) or (
         operation.parts[-1] == "schema" and first == "schemas"
@@ -81,7 +84,7 @@ def permit(
         # One that nobody has here is not found, or the leader decides.
         if not known or any(rights.may_see(each.subject) for each in known):
             return rights
-    host.require(request, of_cluster)
+    host.require(request, of_cluster, tells=tells)
     return rights
 
 
@@ -111,12 +114,14 @@ def _permit_subject(
     operation: Operation,
     subject: str,
     state: RegistryState,
+    tells: bool,
 ) -> None:
-    host.require(request, _right(operation), Resource.TOPIC, topic_of(subject))
+    right, kind = _right(operation), Resource.TOPIC
+    host.require(request, right, kind, topic_of(subject), tells=tells)
     config = state.configs.get(subject)
     if config is not None and config.alias:
         # Or a name of one's own would open another's subject.
-        host.require(request, _right(operation), Resource.TOPIC, topic_of(config.alias))
+        host.require(request, right, kind, topic_of(config.alias), tells=tells)
 
 
 def _right(operation: Operation) -> Right:

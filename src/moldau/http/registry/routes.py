@@ -65,6 +65,9 @@ OPERATIONS: tuple[Operation, ...] = (
 _BY_SHAPE: dict[tuple[int, str], list[Operation]] = {}
 for _each in OPERATIONS:
     _BY_SHAPE.setdefault((len(_each.parts), _each.parts[0]), []).append(_each)
+# In the scope of a request: the audit has heard that it was admitted. A write that finds no leader
+# begins again.
+_TOLD = "moldau.admitted"
 METHODS = ["GET", "POST", "PUT", "DELETE"]
 
 
@@ -112,7 +115,7 @@ class _Entrance:
         judge_by_sender(self._host, request)
         # Those who have no right now need not send anything. It is asked for again when the
         # operation begins: until then, a name may become an alias.
-        permit(self._host, request, operation, args, self.registry.state, context)
+        permit(self._host, request, operation, args, self.registry.state, context, tells=False)
         body = b"" if request.method in ("GET", "DELETE") else await _body(request)
         if operation.is_write:
             return await self._write(request, operation, args, body, context)
@@ -142,7 +145,9 @@ class _Entrance:
 
         async def work() -> Any:
             # The operation begins with nothing in between, on the state that was judged.
-            call.rights = permit(self._host, request, operation, args, self.registry.state, context)
+            state, tells = self.registry.state, not request.scope.get(_TOLD)
+            call.rights = permit(self._host, request, operation, args, state, context, tells=tells)
+            request.scope[_TOLD] = True
             return await operation.handler(call)
 
         if request.method == "GET" and call.text("format") is None:
@@ -171,11 +176,13 @@ class _Entrance:
             async with asyncio.timeout(_LEADER_WITHIN_S):
                 while True:
                     if follower.is_leader:
+                        problem = timed_out(f"the write took longer than {_LEADER_WITHIN_S:g} s")
                         try:
                             return await self._run(request, operation, args, body, context)
                         except RegistryError as refusal:
                             if refusal.code != _NO_LEADER:
                                 raise
+                            problem = refusal
                     elif FORWARDED in request.headers:
                         raise no_leader()
                     else:
@@ -186,6 +193,9 @@ class _Entrance:
         except TimeoutError:
             raise problem from None
 
+    def _origin(self, request: Request) -> str:
+        return self._broker.origins.vouch("" if request.client is None else request.client.host)
+
     async def _pass_on(
         self, request: Request, body: bytes, problem: RegistryError
     ) -> tuple[Response | None, RegistryError]:
@@ -194,7 +204,7 @@ class _Entrance:
             return None, problem
         try:
             address = leader_address(self._broker, leader)
-            passed = await pass_on(address, request, body)
+            passed = await pass_on(address, request, body, self._origin(request))
         except NotReached as reason:
             return None, forwarding_failed(str(reason))
         if passed.status == 500 and _code(passed.body) == _NO_LEADER:
@@ -208,7 +218,7 @@ class _Entrance:
             return None
         try:
             address = leader_address(self._broker, follower.leader)
-            passed = await pass_on(address, request, body)
+            passed = await pass_on(address, request, body, self._origin(request))
         except (NotReached, RegistryError):
             # Readers go on without the leader, with what is known here.
             return None

@@ -6,33 +6,20 @@ Java and back. Pipelines register it; the frame that `values_of` gives is what p
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import msgspec
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from moldau.peer.cluster import Cluster
 from moldau.security.client import ClientSecurity
-from moldau.spark.formats.errors import NewFields, Truncated
 from moldau.spark.formats.newer_schemas import NewerSchemas
-from moldau.spark.formats.spec import BAD, Registered, ValueSpec
-from moldau.spark.names import ORDER_FIELDS, RECORD_ORDER
+from moldau.spark.formats.parsing import Parsed, columns_of, parse
+from moldau.spark.formats.shared_batches import SharedBatches
+from moldau.spark.formats.spec import Registered, ValueSpec
 from moldau.spark.source.batch import BatchReader
 from moldau.spark.source.options import SourceOptions
 from moldau.spark.source.ranges import OffsetRange
@@ -42,32 +29,8 @@ from moldau.spark.source.stream import StreamReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from moldau.spark.formats.arrow_columns import Reasons
-    from moldau.spark.sink.dead_letters import DeadLetters
-
 NAME = "moldau-values"
 OPTION = "values"
-
-NO_VALUE = "the record has no value; the setting 'tombstones' says what to do with such records"
-
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-RECORD_TYPES: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(_HEADER),
-}
-
-
-class Decoder(Protocol):
-    @property
-    def decode(self) -> Callable[..., tuple[list[pa.Array], Reasons]]:
-        """Gives the columns of values, and why some are bad; those of registered schemas are given
-        with the headers that name these."""
 
 
 class ValueSource(MoldauSource):
@@ -94,7 +57,7 @@ class ValueSource(MoldauSource):
     def _parsed(self) -> SourceOptions:
         spec = self._spec
         given = {name: value for name, value in self.options.items() if name.lower() != OPTION}
-        options = SourceOptions.parse(given | {"columns": ",".join(spec.record_columns)})
+        options = SourceOptions.parse(given | {"columns": ",".join(spec.common.record_columns)})
         subscription = replace(options.subscription, left_out=spec.left_out)
         return replace(options, subscription=subscription)
 
@@ -114,8 +77,11 @@ class ValueBatchReader(BatchReader):
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes a partition of its own where there is none to read.
+        if not isinstance(partition, OffsetRange):
+            return iter(())
         security = self._read.peer.security
-        return parsed(super().read(partition), partition, self._spec, security, self._name)
+        return parsed(super().read, partition, self._spec, security, self._name)
 
 
 class ValueStreamReader(StreamReader):
@@ -131,27 +97,13 @@ class ValueStreamReader(StreamReader):
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        security = self._read.peer.security
-        return parsed(super().read(partition), partition, self._spec, security)
-
-
-def columns_of(spec: ValueSpec) -> StructType:
-    """Return all columns of a source: the value's, the record's, and the mark of a bad one."""
-    value = StructType.fromJson(json.loads(spec.schema))
-    if spec.format == "raw":
-        return value
-    # A bad record is a row for as long as it takes to count it, with nulls wherever there is none.
-    fields = [StructField(field.name, field.dataType) for field in value.fields]
-    fields += [StructField(f"_{name}", RECORD_TYPES[name]) for name in spec.metadata]
-    if spec.is_ordered:
-        order = [StructField(name, RECORD_TYPES[of]) for name, of in ORDER_FIELDS.items()]
-        fields.append(StructField(RECORD_ORDER, StructType(order)))
-    return StructType([*fields, StructField(BAD, BooleanType())])
+        assert isinstance(partition, OffsetRange)
+        return parsed(super().read, partition, self._spec, self._read.peer.security)
 
 
 def parsed(
-    batches: Iterator[pa.RecordBatch],
-    partition: InputPartition,
+    read: Callable[[OffsetRange], Iterator[pa.RecordBatch]],
+    partition: OffsetRange,
     spec: ValueSpec,
     security: ClientSecurity | None = None,
     single: str = "",
@@ -160,111 +112,28 @@ def parsed(
 
     `single` names a reading that is no stream's.
     """
-    if spec.format == "raw" or not isinstance(partition, OffsetRange):
-        yield from batches
-        return
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from moldau.spark.sink.dead_letters import DeadLetters
     from moldau.spark.sink.staged_letters import reading_of_task
 
-    schema = to_arrow_schema(columns_of(spec), timezone="UTC")
-    decoder = decoder_of(spec, security)
+    def parse_range(wanted: OffsetRange) -> Iterator[Parsed]:
+        return parse(read(wanted), wanted, spec.common, security)
+
+    if spec.sharing is None:
+        pieces = parse_range(partition)
+    else:
+        shared = SharedBatches.of(spec, spec.sharing, partition)
+        pieces = shared.read(partition, parse_range)
+    columns = columns_of(spec).names
     reading = reading_of_task(spec.source, single, partition)
     letters = DeadLetters(spec.bootstrap, spec.bad_records, spec.source, reading, security)
     try:
-        for batch in batches:
-            yield _parsed(batch, partition, spec, decoder, schema, letters)
+        for piece in pieces:
+            if piece.bad is not None:
+                letters.send(piece.bad, piece.reasons, partition.topic, partition.partition)
+            yield piece.batch.select(columns)
         letters.flush()
     finally:
         letters.close()
-
-
-def _parsed(
-    batch: pa.RecordBatch,
-    partition: OffsetRange,
-    spec: ValueSpec,
-    decoder: Decoder,
-    schema: pa.Schema,
-    letters: DeadLetters,
-) -> pa.RecordBatch:
-    """Return a batch with its values parsed; those that do not parse become letters."""
-    import pyarrow as pa
-
-    from moldau.spark.formats.schema_names import schema_names
-
-    if spec.tombstones == "skip":
-        batch = batch.filter(batch.column("value").is_valid())
-    values = batch.column("value").to_pylist()
-    given = (values, schema_names(batch)) if spec.format in Registered else (values,)
-    try:
-        columns, bad = decoder.decode(*given)
-    except (NewFields, Truncated) as found:
-        offset = batch.column("offset")[found.row].as_py()
-        raise found.at(partition.topic, partition.partition, offset) from None
-    if spec.tombstones == "dead-letter":
-        bad |= {row: NO_VALUE for row, value in enumerate(values) if value is None}
-    if bad:
-        letters.send(batch, bad, partition.topic, partition.partition)
-    is_bad = [False] * batch.num_rows
-    for row in bad:
-        is_bad[row] = True
-    columns += [batch.column(name) for name in spec.metadata]
-    if spec.is_ordered:
-        parts = [batch.column(name) for name in ORDER_FIELDS.values()]
-        columns.append(pa.StructArray.from_arrays(parts, names=list(ORDER_FIELDS)))
-    columns.append(pa.array(is_bad))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def decoder_of(spec: ValueSpec, security: ClientSecurity | None = None) -> Decoder:
-    if spec.format == "string":
-        from moldau.spark.formats.text_values import TextDecoder
-
-        return TextDecoder()
-    schema = StructType.fromJson(json.loads(spec.schema))
-    if spec.is_debezium:
-        return _debezium_decoder(spec, schema, security)
-    if spec.format == "json":
-        from moldau.spark.formats.json_values import JsonDecoder
-
-        return JsonDecoder(schema)
-    from moldau.spark.formats.avro_values import AvroDecoder, looking_up, store_of
-
-    if spec.format != "avro":
-        from moldau.spark.formats.registered_values import RegisteredDecoder
-
-        return RegisteredDecoder(
-            spec.format,
-            schema,
-            spec.reader_schema,
-            spec.reader_dependencies,
-            spec.known_schemas,
-            lambda name: store_of(spec.bootstrap, spec.registry, security).named(name),
-            spec.remedy,
-            spec.known_guids,
-        )
-    look_up = looking_up(spec.bootstrap, spec.registry, security)
-    return AvroDecoder(
-        schema, spec.reader_schema, spec.known_schemas, look_up, spec.remedy, spec.known_guids
-    )
-
-
-def _debezium_decoder(
-    spec: ValueSpec, schema: StructType, security: ClientSecurity | None
-) -> Decoder:
-    from moldau.spark.formats.debezium import DebeziumDecoder, events_of_records, json_events
-
-    if spec.format == "json":
-        return DebeziumDecoder(schema, json_events(schema), spec.truncates)
-    from moldau.spark.formats.avro_types import spark_schema_of
-
-    envelope = spark_schema_of(spec.reader_schema)
-    inner = decoder_of(
-        msgspec.structs.replace(spec, is_debezium=False, schema=json.dumps(envelope.jsonValue())),
-        security,
-    )
-    return DebeziumDecoder(schema, events_of_records(inner), spec.truncates)
 
 
 def source_options(spec: ValueSpec, options: Mapping[str, str]) -> dict[str, str]:

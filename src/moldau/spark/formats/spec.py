@@ -41,6 +41,15 @@ class BadRecords(msgspec.Struct, frozen=True):
     sends: bool = True
 
 
+class Sharing(msgspec.Struct, frozen=True):
+    """The sinks that read a source in one run of a pipeline; `is_ordered` if any of them is."""
+
+    run: str
+    sink: str
+    sinks: int
+    is_ordered: bool
+
+
 class ValueSpec(msgspec.Struct, frozen=True):
     """A format with all that tasks need to read it; `schema` is Spark's JSON of its columns."""
 
@@ -69,6 +78,8 @@ class ValueSpec(msgspec.Struct, frozen=True):
     truncates: Truncates = "fail"
     # With the column RECORD_ORDER, by which rows of the same key are put in order.
     is_ordered: bool = False
+    # With others: what one of their tasks has read and parsed serves all of them.
+    sharing: Sharing | None = None
 
     def to_option(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -82,6 +93,16 @@ class ValueSpec(msgspec.Struct, frozen=True):
         if self.registry is None:
             return self
         return msgspec.structs.replace(self, registry=self.registry.resolved())
+
+    @property
+    def common(self) -> ValueSpec:
+        """What is parsed: the same for all sinks that share it, with all that any of them needs."""
+        if self.sharing is None:
+            return self
+        bad = msgspec.structs.replace(self.bad_records, sends=True)
+        return msgspec.structs.replace(
+            self, bad_records=bad, is_ordered=self.sharing.is_ordered, sharing=None
+        )
 
     @property
     def record_columns(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from moldau.spark.errors import log
 from moldau.spark.lake.errors import LakeError
 from moldau.spark.lake.journal import open_table
 from moldau.spark.lake.location import Location
+from moldau.spark.lake.merge.settings import MergeSettings
 from moldau.spark.lake.schema import Fit, fit, require_partitionable
 
 CHANGE_WITHIN_S = 60.0
@@ -108,14 +109,9 @@ def _require_writable(table: DeltaTable, name: str, partition_by: Sequence[str])
         )
 
 
-def require_mergeable(table: DeltaTable, name: str, scd: int) -> None:
+def require_mergeable(table: DeltaTable, name: str, merging: MergeSettings) -> None:
     """Refuse a table whose files a merge must not rewrite as it does."""
-    has_history = "is_current" in schema_of(table).names
-    if scd == 2 and not has_history and table.file_uris():
-        raise LakeError(
-            f"{name} has rows without a history, which scd = 2 cannot continue; write to another "
-            "table"
-        )
+    merging.require_history(name, schema_of(table).names, lambda: bool(table.file_uris()))
     settings = table.metadata().configuration
     rules = [key for key in _NOT_MERGED if settings.get(key, "").lower() == "true"]
     if "deletionVectors" in (table.protocol().reader_features or ()):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -16,36 +16,32 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from moldau.spark.errors import log
+from moldau.spark.lake.delta_target import DeltaTarget, actions_of, transactions_of
 from moldau.spark.lake.errors import LakeError
 from moldau.spark.lake.evolution import compare, prepare, require_mergeable, schema_of
 from moldau.spark.lake.files import FileWritten, WritePlan, write_files
 from moldau.spark.lake.journal import Entry, Journal, open_table, require_continuation
 from moldau.spark.lake.location import Location
-from moldau.spark.lake.merge.condition import held_back
 from moldau.spark.lake.merge.deleted_keys import FOLDER, DeletedKeys
+from moldau.spark.lake.merge.merge import Merge, merge_in_spark
 from moldau.spark.lake.merge.settings import MergeSettings, Scd, columns_of
-from moldau.spark.lake.merge.staged import Staged
-from moldau.spark.lake.merge.upserting import Changes, Upserting, add_action
-from moldau.spark.lake.merge.versioning import Versioning, rearrange_in_spark
+from moldau.spark.lake.merge.staged import Staged, with_marks
+from moldau.spark.lake.merge.target import Changes
+from moldau.spark.lake.mode import Compression, Mode, require_settings
 from moldau.spark.lake.offsets import Offsets
-from moldau.spark.lake.order import ALONE, DELETES
+from moldau.spark.lake.order import ALONE
 from moldau.spark.lake.schema import Fit, fit
-from moldau.spark.lake.tasks import map_in_arrow, run_tasks
+from moldau.spark.lake.tasks import map_in_arrow
 from moldau.spark.lake.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-Mode = Literal["append", "upsert", "complete"]
-MODES = ("append", "upsert", "complete")
 # Set by Spark on the thread that runs a batch; it stays the same as long as the checkpoint.
 QUERY_ID = "sql.streaming.queryId"
 COMMIT_WITHIN_S = 120.0
 LONGEST_PAUSE_S = 0.5
-Merge = Upserting | Versioning
-# Columns that tasks stage for a merge beside those of the table.
-MARKS = (pa.field(DELETES, pa.bool_()), pa.field(ALONE, pa.bool_()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +91,10 @@ class DeltaSink:
         vacuum_every: int = 200,
         retention: timedelta = timedelta(days=7),
         file_bytes: int = 128 << 20,
-        compression: Literal["zstd", "snappy"] = "zstd",
+        compression: Compression = "zstd",
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        if mode not in MODES:
-            raise ValueError(f"mode is {mode!r}, but must be one of {', '.join(MODES)}")
-        if (mode == "upsert") != bool(keys):
-            raise ValueError(f"keys are needed for upsert, and only for upsert: mode is {mode!r}")
-        if compression not in ("zstd", "snappy"):
-            raise ValueError(f"compression is {compression!r}, but must be zstd or snappy")
-        if not app_id:
-            raise ValueError("app_id must not be empty; it names this writer in the table's log")
+        require_settings(mode, keys, compression, app_id)
         self.path = path
         self.mode = mode
         self.app_id = app_id
@@ -123,7 +112,7 @@ class DeltaSink:
         self._deleted = DeletedKeys(self._location, keys, self._merging.kept_deletes)
         self._compression = compression
         self._file_bytes = file_bytes
-        deleted = self._deleted if mode == "upsert" else None
+        deleted = self._location if mode == "upsert" else None
         self._upkeep = Upkeep(optimize_every, vacuum_every, retention, file_bytes, deleted)
         self._journal = Journal(app_id)
         self._longest_ms = 0
@@ -134,7 +123,7 @@ class DeltaSink:
         table, fitted = compare(self._location, self.path, given, self._partition_by)
         self._merging.require_columns(self.path, fitted)
         if table is not None and self.mode == "upsert":
-            require_mergeable(table, self.path, self._merging.scd)
+            require_mergeable(table, self.path, self._merging)
 
     def write(self, batch: DataFrame, batch_id: int, offsets: Offsets | None = None) -> Written:
         """Make the batch part of the table, in one transaction; the class says what that promises.
@@ -152,13 +141,13 @@ class DeltaSink:
                 # stops the query over metrics that never came.
                 batch.write.format("noop").mode("overwrite").save()
             return Written(skipped=True)
+        if table is not None and self.mode == "upsert":
+            require_mergeable(table, self.path, self._merging)
         table, fitted = prepare(self._location, self.path, given, self._partition_by)
         self._merging.require_columns(self.path, fitted)
-        if self.mode == "upsert":
-            require_mergeable(table, self.path, self._merging.scd)
         files = self._write_files(batch, batch_id, fitted, table)
         self._merging.require_values(self.path, files)
-        merge = self._merge(batch, files, fitted) if self.mode == "upsert" else None
+        merge = self._merge(batch.sparkSession, files, fitted) if self.mode == "upsert" else None
         committed = self._commit(files, merge, fitted, entry, begun)
         if merge is not None:
             for file in files:
@@ -191,7 +180,7 @@ class DeltaSink:
         folder = ""
         if self.mode == "upsert":
             # These files are merged into the table, they do not become part of it.
-            schema, partition_by, folder = _with_marks(schema), (), f"{FOLDER}/"
+            schema, partition_by, folder = with_marks(schema), (), f"{FOLDER}/"
             counted = (*counted, ALONE)
             batch = self._merging.staged(batch, fitted)
         else:
@@ -208,22 +197,10 @@ class DeltaSink:
         rows = map_in_arrow(batch, partial(write_files, plan), "written string").collect()
         return [msgspec.json.decode(row["written"], type=FileWritten) for row in rows]
 
-    def _merge(self, batch: DataFrame, files: Sequence[FileWritten], fitted: Fit) -> Merge:
-        settings, spark = self._merging, batch.sparkSession
-        run, slots = partial(run_tasks, spark), spark.sparkContext.defaultParallelism
-        staged = Staged.of(self._location, _with_marks(fitted.schema), files)
-        order = settings.order(fitted)
-        if settings.scd == 2:
-            rearrange = partial(rearrange_in_spark, spark)
-            return Versioning(
-                *(run, rearrange, slots, staged, files),
-                *(settings.keys, order, self._deleted, self._plan),
-            )
-        condition = partial(held_back, spark, settings.merge_where)
-        return Upserting(
-            *(run, slots, staged, files, settings.keys, order, self._deleted, self._plan),
-            condition if settings.merge_where else None,
-        )
+    def _merge(self, spark: SparkSession, files: Sequence[FileWritten], fitted: Fit) -> Merge:
+        staged = Staged.of(self._location, with_marks(fitted.schema), files)
+        order = self._merging.order(fitted)
+        return merge_in_spark(spark, self._merging, staged, files, order, self._deleted)
 
     def _plan(self, table: DeltaTable) -> WritePlan:
         """Return how rows of a merge are written, in all columns of the table as it is now."""
@@ -289,23 +266,22 @@ class DeltaSink:
         last = self._journal.last(table)
         if entry.offsets is not None and last is not None and last.offsets is not None:
             entry = replace(entry, offsets=entry.offsets.after(last.offsets))
-        changes = Changes(list(map(add_action, files))) if merge is None else merge.against(table)
+        changes = Changes(added=list(files))
+        if merge is not None:
+            changes = merge.against(DeltaTarget(table, self._plan(table)))
         is_news = entry.offsets is not None and entry.offsets.has_records
         if self.mode != "complete" and not files and not is_news:
             # Nothing came, and nothing was passed over: there is nothing to remember.
             return
         entry = replace(entry, took_ms=int((time.monotonic() - begun) * 1000))
         table.create_write_transaction(
-            changes.actions,
+            actions_of(changes),
             "overwrite" if self.mode == "complete" else "append",
             table.schema(),
             list(table.metadata().partition_columns),
-            commit_properties=entry.commit_properties(changes.transactions),
+            commit_properties=entry.commit_properties(transactions_of(changes)),
         )
 
     def _stored(self, schema: StructType, table: DeltaTable | None) -> pa.Schema:
-        return self._merging.stored(self.path, schema, table, self._partition_by)
-
-
-def _with_marks(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([*schema, *MARKS])
+        known = () if table is None else schema_of(table).names
+        return self._merging.stored(self.path, schema, known, self._partition_by)

@@ -19,8 +19,10 @@ from deltalake import DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
 
 from moldau.spark.errors import log
+from moldau.spark.lake.delta_target import DELETED_KEYS
 from moldau.spark.lake.journal import longest_batch_ms
-from moldau.spark.lake.merge.deleted_keys import DeletedKeys
+from moldau.spark.lake.location import Location
+from moldau.spark.lake.merge.deleted_keys import sweep
 
 # Fewer than this in a folder are not worth a rewrite.
 MANY_FILES = 8
@@ -37,7 +39,8 @@ class Upkeep:
     vacuum_every: int
     retention: timedelta
     file_bytes: int
-    deleted: DeletedKeys | None = None
+    # Where keys that were deleted are remembered, if this sink does.
+    deleted: Location | None = None
 
     def __post_init__(self) -> None:
         if self.retention < SHORTEST_RETENTION:
@@ -88,8 +91,8 @@ class Upkeep:
         )
         table.update_incremental()
         if self.deleted is not None:
-            oldest = retention / timedelta(milliseconds=1)
-            self.deleted.sweep(table, time.time_ns() // 1_000_000 - int(oldest))
+            oldest_ms = time.time_ns() // 1_000_000 - int(retention / timedelta(milliseconds=1))
+            sweep(self.deleted, table.transaction_version(DELETED_KEYS), oldest_ms)
         return table.vacuum(
             retention_hours=math.ceil(retention / timedelta(hours=1)),
             dry_run=False,

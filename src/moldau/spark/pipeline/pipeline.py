@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file.file import Override, PipelineFile, read_file
@@ -219,7 +220,7 @@ class Pipeline:
             config["spark.sql.warehouse.dir"] = Path(tempfile.gettempdir()).as_uri()
         return config | {name: _text(value) for name, value in self.settings.general.spark.items()}
 
-    def _plan(self, spark: SparkSession) -> Plan:
+    def _plan(self, spark: SparkSession, run: str = "") -> Plan:
         from moldau.spark.pipeline.plan.plan import Plan
 
         # Views and settings of a separate session do not interfere with others.
@@ -227,7 +228,7 @@ class Pipeline:
         for name, value in self.config().items():
             if own.conf.isModifiable(name):
                 own.conf.set(name, value)
-        return Plan(self.file, own, self._schemas)
+        return Plan(self.file, own, self._schemas, run)
 
     def _schemas(self) -> SchemaCatalog:
         """Return the schema store, connected to for as long as a plan is made."""
@@ -253,8 +254,9 @@ class Pipeline:
         from moldau.spark.pipeline.run.starting import start_queries
 
         require_topics(self.file)
+        run = uuid4().hex
         try:
-            running = start_queries(self.file, self._plan(spark), self._checkpoint(), once)
+            running = start_queries(self.file, self._plan(spark, run), self._checkpoint(), once)
         finally:
             self._close_schemas()
         restart = running.restart
@@ -267,7 +269,7 @@ class Pipeline:
                 self._close_schemas()
 
         running.restart = restart_and_close
-        running.evolution = Evolution(self.file, lambda: self._plan(spark))
+        running.evolution = Evolution(self.file, lambda: self._plan(spark, run))
         return running
 
     def _checkpoint(self) -> Checkpoint:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.spark.runtime.java import find_java_home
+from moldau.spark.runtime.sockets import SOCKETS, socket_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,10 @@ def session(
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    for name, value in (_defaults(is_local) | dict(config or {})).items():
+    settings = _defaults(is_local) | dict(config or {})
+    if is_local and settings.get(SOCKETS) == "true":
+        settings = socket_settings() | settings
+    for name, value in settings.items():
         builder = builder.config(name, value)
     is_new = SparkSession.getActiveSession() is None
     try:

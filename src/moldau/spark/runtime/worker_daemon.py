@@ -10,6 +10,7 @@ sessions load what they need themselves.
 from __future__ import annotations
 
 import gc
+import socket
 import sys
 
 from pyspark import daemon
@@ -25,7 +26,22 @@ def load() -> None:
     gc.freeze()
 
 
+def quiet_worker(sock: socket.socket, authenticated: bool) -> int:
+    """Work as Spark's worker does, in the process that was forked for it.
+
+    Java closes a connection when it has enough rows, or gives a task up. Over TCP the worker's last
+    bytes go nowhere then; over a Unix socket they fail, and Spark would print the stack.
+    """
+    try:
+        return _worker(sock, authenticated)
+    except BrokenPipeError:
+        return 1
+
+
+_worker = daemon.worker
+
 if __name__ == "__main__":
+    daemon.worker = quiet_worker
     if READS_AND_WRITES in sys.argv[1:]:
         load()
     daemon.manager()

@@ -22,7 +22,7 @@ _DRIVER = uuid4().hex[:12]
 def to_topic(topic: str | None = None, **options: str) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch` that writes a batch's rows to a topic, exactly once.
 
-    Spark lets sinks in Python append only; this takes update mode, too. The options are those of
+    Spark has no update mode for sinks in Python; this takes it, too. The options are those of
     `writeStream.format("moldau")`, and so are the columns:
 
         totals.writeStream.outputMode("update").foreachBatch(

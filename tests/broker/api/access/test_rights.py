@@ -188,4 +188,4 @@ def test_who_may_create_but_not_describe_settings_is_not_told_them(
         wanted: dict[str, Any] = {"name": "blind", "num_partitions": 3, "replication_factor": 1}
         (made,) = alice.ask(Api.CREATE_TOPICS, topics=[wanted], validate_only=True).topics
         assert (made.error_code, made.topic_config_error_code) == (0, TOPIC_FAILED)
-        assert (made.num_partitions, made.replication_factor, made.configs) == (-1, -1, None)
+        assert (made.num_partitions, made.replication_factor, made.configs) == (-1, -1, ())

@@ -20,7 +20,8 @@ from moldau.broker.api.registry import DECLARED
 from moldau.broker.net.context import Context
 from moldau.broker.net.request import Request
 from moldau.broker.security.authorizer import CLUSTER_NAME, Operation, Resource
-from moldau.broker.security.principal import Principal
+from moldau.broker.security.principal import ANONYMOUS, Principal
+from moldau.broker.security.standard_authorizer import StandardAuthorizer
 from moldau.testing import Broker, Ensemble
 from moldau.testing.waiting import until
 from moldau.wire.apis import Api, is_flexible
@@ -272,15 +273,22 @@ def test_a_broker_of_an_earlier_version_passes_requests_on_under_its_name(
     earlier = msgspec.structs.replace(server.state.brokers[controller], endpoints=())
     monkeypatch.setitem(server.state.brokers, controller, earlier)
 
-    def passed_on(client_id: str, *, is_inter_broker: bool = True) -> int | None:
+    def passed_on(
+        client_id: str, *, is_inter_broker: bool = True, authorizer: Any = None
+    ) -> int | None:
         context = Context("PLAINTEXT", "", 0, "", 0, is_inter_broker=is_inter_broker)
         request = Request(API, VERSION, 1, client_id, context, raw=INSIDE)
+        request.authorizer = authorizer
         forwarder: int | None = server.forwarding.earlier_forwarder(request)
         return forwarder
 
     name = f"{FORWARDED_BY}{controller}"
     assert passed_on(name) == controller
     assert passed_on(name, is_inter_broker=False) is None
+    # With access control, only who may act for the cluster is believed.
+    assert passed_on(name, authorizer=StandardAuthorizer({}, frozenset())) is None
+    broker = StandardAuthorizer({}, frozenset({str(ANONYMOUS)}))
+    assert passed_on(name, authorizer=broker) == controller
     for wrong in ("", FORWARDED_BY, f"{FORWARDED_BY}x", f" {name}", FORWARDED_BY + "9" * 9000):
         assert passed_on(wrong) is None
 

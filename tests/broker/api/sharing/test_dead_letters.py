@@ -80,6 +80,29 @@ def test_what_is_accepted_beside_an_unwritable_dead_letter_is_finished(queue: Qu
     assert queue.start() == 3
 
 
+def test_an_acknowledgement_that_failed_in_part_can_be_said_again(queue: Queue) -> None:
+    queue.configure(errors_deadletterqueue_topic_name="not-for-dead-letters")
+    queue.put(b"good", b"bad", b"fine", b"later", b"more")
+    with queue.member() as member:
+        assert member.take() == [(0, 4, 1)]
+        said = {0: [(0, 3, [ACCEPT, REJECT, ACCEPT, RELEASE])]}
+        for _ in range(2):
+            refused = partition_of(member.acknowledge(said))
+            assert refused.error_code == Error.COORDINATOR_NOT_AVAILABLE
+        dead = f"dlq.{queue.group}"
+        queue.configure(errors_deadletterqueue_topic_name=dead)
+        # Other words about what is done are refused as ever.
+        other = {0: [(0, 3, [ACCEPT, REJECT, REJECT, RELEASE])]}
+        assert partition_of(member.acknowledge(other)).error_code == Error.INVALID_RECORD_STATE
+        assert not partition_of(member.acknowledge(said)).error_code
+        assert [r.value for r in letters(queue, dead)] == [b"bad"]
+        assert queue.start() == 3
+        # What was released is delivered again, and what is said of that is news.
+        assert member.take() == [(3, 3, 2)]
+        assert not partition_of(member.acknowledge({0: [(3, 3, RELEASE)]})).error_code
+        assert member.take() == [(3, 3, 3)]
+
+
 def test_only_what_could_not_be_buried_is_delivered_again(queue: Queue) -> None:
     queue.configure(errors_deadletterqueue_topic_name="not-for-dead-letters")
     queue.put(b"good", b"bad", b"fine")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from moldau.broker.server import Broker as Server
+from moldau.cluster.state.topics import PartitionState
 from moldau.testing import Broker
 from moldau.testing.waiting import until
 from moldau.wire.apis import Api
@@ -80,6 +81,40 @@ def test_staged_offsets_count_when_the_transaction_is_committed(
         moldau_broker.start()
         producer.client = Client(moldau_broker)
         until(lambda: fetched(moldau_broker)[1] == (5 if commits else 3), "groups to be read back")
+
+
+def test_markers_are_answered_when_the_offsets_can_be_read(
+    moldau_broker: Broker, producer: Producer
+) -> None:
+    """KAFKA-17507, as another broker sees it that coordinates the transaction: until every in-sync
+    replica has the marker the offsets do not count, and nobody is told that they do."""
+    assert producer.ask_commit_offset("group", "topic", 5) == 0
+
+    def follow(server: Server, isr: tuple[int, ...]) -> int:
+        index = server.groups.shards.partition_of("group")
+        partition = server.partitions["__consumer_offsets", index]
+        epoch = partition.leader_epoch
+        partition.become(PartitionState((0, 99), isr, 0, epoch))
+        partition.wake()
+        return index
+
+    index = inside(moldau_broker, lambda server: follow(server, (0, 99)))
+    marker = {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch + (producer.dialect == TV2),
+        "transaction_result": True,
+        "topics": [{"name": "__consumer_offsets", "partition_indexes": [index]}],
+        "coordinator_epoch": 0,
+        "transaction_version": producer.dialect,
+    }
+    with Client(moldau_broker) as other:
+        other.send(Api.WRITE_TXN_MARKERS, 2, markers=[marker])
+        other.expect_nothing()
+        assert fetched(moldau_broker, stable=True) == UNSTABLE
+        inside(moldau_broker, lambda server: follow(server, (0,)))
+        answer = other.receive()
+    assert answer.markers[0].topics[0].partitions[0].error_code == 0
+    assert fetched(moldau_broker, stable=True) == (0, 5)
 
 
 def test_an_offset_committed_after_a_staged_one_wins_and_still_does_after_a_restart(

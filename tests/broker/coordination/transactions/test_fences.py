@@ -17,7 +17,6 @@ from moldau.broker.coordination.transactions.machine import (
 from moldau.broker.coordination.transactions.transaction import NO_EPOCH, NOBODY, Identity, State
 from moldau.wire.errors import Error
 from tests.broker.coordination.transactions.test_machine import (
-    KEEP,
     ME,
     ONE,
     OTHER,
@@ -26,9 +25,9 @@ from tests.broker.coordination.transactions.test_machine import (
     error_of,
     init,
     transaction,
-    two_phase,
     written,
 )
+from tests.broker.coordination.transactions.test_two_phase import KEEP, two_phase
 
 LAST = Identity(7, LAST_CLIENT_EPOCH)
 
@@ -70,7 +69,7 @@ def test_a_producer_whose_epochs_ran_out_is_known_by_its_old_id() -> None:
 
 def test_whoever_takes_a_transaction_over_writes_nothing() -> None:
     kept = written(init(replace(two_phase(), timeout_ms=5), KEEP))
-    assert machine.verify(kept, Identity(7, 4), ONE) is Error.TRANSACTION_ABORTABLE
+    assert machine.verify(kept, Identity(7, 5), ONE) is Error.TRANSACTION_ABORTABLE
     assert kept.is_two_phase
     assert kept.updated_ms == 100
 

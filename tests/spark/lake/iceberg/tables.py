@@ -13,6 +13,7 @@ import polars
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
+NAME = "shop.orders"
 EXTENSIONS = (duckdb_extension_avro, duckdb_extension_iceberg)
 
 
@@ -22,16 +23,16 @@ def catalog_of(warehouse: Path) -> Catalog:
     return load_catalog("default", type="sql", uri=uri, warehouse=warehouse.as_uri())
 
 
-def table_of(warehouse: Path, name: str = "shop.orders") -> Table:
+def table_of(warehouse: Path, name: str = NAME) -> Table:
     return catalog_of(warehouse).load_table(name)
 
 
-def rows_of(warehouse: Path, name: str = "shop.orders") -> list[dict[str, Any]]:
+def rows_of(warehouse: Path, name: str = NAME) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = table_of(warehouse, name).scan().to_arrow().to_pylist()
     return rows
 
 
-def values_of(warehouse: Path, column: str, name: str = "shop.orders") -> list[Any]:
+def values_of(warehouse: Path, column: str, name: str = NAME) -> list[Any]:
     return sorted(row[column] for row in rows_of(warehouse, name))
 
 

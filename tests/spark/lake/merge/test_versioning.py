@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from moldau.spark.lake.errors import LakeError
 from moldau.spark.lake.merge.older import Order
 from moldau.spark.lake.order import DELETES
+from tests.spark.lake.merge.kinds import KINDS
 from tests.spark.lake.merge.merging import Merging
 
 SCHEMA = pa.schema(
@@ -105,20 +105,24 @@ STEPS = st.lists(
 )
 
 
+of_either_kind = pytest.mark.parametrize("kind", KINDS)
+
+
 # Smaller examples of a failure would take minutes to find.
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)])
 @settings(max_examples=settings().max_examples // 16, phases=[Phase.explicit, Phase.generate])
 @given(STEPS)
 def test_the_history_follows_from_the_events_in_whatever_order_they_come(
-    steps: list[tuple[list[Event], str, int]],
+    kind: str, steps: list[tuple[list[Event], str, int]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        table = Merging(Path(folder, "t"), SCHEMA, ("k",), ORDER, partition_by=("p",))
+        table = KINDS[kind](Path(folder, "t"), SCHEMA, ("k",), ORDER, partition_by=("p",))
         seen: list[Event] = []
         for events, trouble, files in steps:
             seen += events
             merge = table.version(staged(events), files)
             if trouble == "crash":
-                merge.against(DeltaTable(str(table.path)))
+                merge.against(table.target())
                 merge = table.version(staged(events), files)
             if trouble == "rival":
                 rival = [Event(2, len(seen), 1)]
@@ -136,8 +140,11 @@ def _nothing() -> None:
     pass
 
 
-def test_a_late_event_finds_its_place_and_a_delete_ends_the_last_version(tmp_path: Path) -> None:
-    table = Merging(tmp_path / "t", SCHEMA, ("k",), ORDER)
+@of_either_kind
+def test_a_late_event_finds_its_place_and_a_delete_ends_the_last_version(
+    kind: str, tmp_path: Path
+) -> None:
+    table = KINDS[kind](tmp_path / "t", SCHEMA, ("k",), ORDER)
 
     def after(*events: Event) -> list[tuple[int, int | None, bool]]:
         table.commit(table.version(staged(events)))
@@ -154,18 +161,20 @@ def test_a_late_event_finds_its_place_and_a_delete_ends_the_last_version(tmp_pat
     assert after(Event(2, 4))[5:] == [(20, 30, False)]
 
 
-def test_files_without_a_version_that_changes_stay(tmp_path: Path) -> None:
-    table = Merging(tmp_path / "t", SCHEMA, ("k",), ORDER)
+@of_either_kind
+def test_files_without_a_version_that_changes_stay(kind: str, tmp_path: Path) -> None:
+    table = KINDS[kind](tmp_path / "t", SCHEMA, ("k",), ORDER)
     for first in range(0, 50, 10):
         table.commit(table.version(staged([Event(k, 1) for k in range(first, first + 10)]), 1))
-    before = set(DeltaTable(str(table.path)).file_uris())
+    before = table.files()
     table.commit(table.version(staged([Event(23, 2)]), 1))
-    after = set(DeltaTable(str(table.path)).file_uris())
+    after = table.files()
     assert (len(before - after), len(after - before)) == (1, 2)
 
 
-def test_another_order_for_the_same_history_is_refused(tmp_path: Path) -> None:
-    table = Merging(tmp_path / "t", SCHEMA, ("k",), ORDER)
+@of_either_kind
+def test_another_order_for_the_same_history_is_refused(kind: str, tmp_path: Path) -> None:
+    table = KINDS[kind](tmp_path / "t", SCHEMA, ("k",), ORDER)
     table.commit(table.version(staged([Event(1, 1, deletes=True)])))
     table.order = Order(("v",))
     with pytest.raises(LakeError, match=r"a history by the keys \['k'\] in the order of \['lsn'\]"):

@@ -80,3 +80,17 @@ def test_what_a_catalog_is_told_is_not_shown(
     assert isinstance(settings, IcebergSinkSettings)
     assert settings.catalog["credential"] == "very secret"
     assert "secret" not in repr(settings)
+
+
+def test_an_iceberg_table_has_the_settings_of_a_merge_and_their_rules(tmp_path: Path) -> None:
+    where = 'table = "shop.orders"\nwarehouse = "lake"\n'
+    right = 'keys = ["id"]\norder_by = "lsn"\nscd = 2\nvalid_from = "at"\n'
+    assert problems(tmp_path, SOURCE, sink("one", where + right)) == []
+    for more, said in (
+        ("scd = 2", "'scd' needs 'keys', the columns that identify a row"),
+        ('merge_where = "true"', "'merge_where' needs 'keys', the columns that identify a row"),
+        ('keys = ["id"]\nvalid_from = "at"', "'valid_from' is for scd = 2"),
+        ('delete_retention = "long"', "'long' is not a time such as '10 seconds'"),
+    ):
+        (problem,) = problems(tmp_path, SOURCE, sink("one", where + more))
+        assert said in problem

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from moldau.schemas import RegisteredAvroSerializer, SchemaStore
 from moldau.spark.pipeline import Pipeline, PipelineError
 from moldau.testing import Broker
+from tests.spark.lake.iceberg.tables import rows_of
 from tests.spark.pipeline.files import load, table
 from tests.spark.topics import Sent, fresh_topic, produce
 
@@ -41,6 +43,11 @@ keys = ["id"]
 scd = 2
 """
 
+IN_ICEBERG = SINKS.replace(
+    'type = "delta"\npath = "lake/history"',
+    'type = "iceberg"\ntable = "lake.history"\nwarehouse = "iceberg"',
+)
+
 
 def change(op: str, id: int, lsn: int, v: str = "") -> dict[str, Any]:
     row = {"id": id, "v": v}
@@ -63,7 +70,9 @@ def pipeline_of(tmp_path: Path, broker: Broker, topic: str, *parts: str) -> Pipe
     return load(tmp_path, broker, topic, SOURCE, *(part for part in parts))
 
 
-def histories(path: Path) -> list[tuple[int, str, float, float | None, bool]]:
+def histories(
+    rows: Iterable[dict[str, Any]],
+) -> list[tuple[int, str, float, float | None, bool]]:
     return sorted(
         (
             row["id"],
@@ -72,7 +81,7 @@ def histories(path: Path) -> list[tuple[int, str, float, float | None, bool]]:
             row["valid_to"] and row["valid_to"].timestamp(),
             row["is_current"],
         )
-        for row in table(path)
+        for row in rows
     )
 
 
@@ -95,7 +104,7 @@ def test_disorder_duplicates_restarts_and_new_partitions_change_nothing(
             rows = [sent(each, luck.random() < 0.5) for each in some[partition::4]]
             rows += [sent(each) for each in some[partition + 2 :: 4]] if number < 2 else []
             produce(broker, topic, rows, partition=partition)
-        pipeline_of(tmp_path, broker, topic, JSON, SINKS).run(once=True, spark=spark)
+        pipeline_of(tmp_path, broker, topic, JSON, IN_ICEBERG).run(once=True, spark=spark)
     ordered = sorted(events, key=lambda each: each["source"]["lsn"])
     by_key: dict[int, list[dict[str, Any]]] = {}
     for event in ordered:
@@ -109,7 +118,7 @@ def test_disorder_duplicates_restarts_and_new_partitions_change_nothing(
         for each, then in pairwise([*some, None])
         if each is not None and each["after"] is not None
     ]
-    assert histories(tmp_path / "lake/history") == sorted(expected)
+    assert histories(rows_of(tmp_path / "iceberg", "lake.history")) == sorted(expected)
 
 
 def lsn_of(event: dict[str, Any]) -> float:
@@ -170,7 +179,7 @@ def test_events_in_avro_need_no_schema_and_a_truncated_table_stops_the_pipeline(
         assert pipeline.check(spark) == []
         pipeline.run(once=True, spark=spark)
         assert [(row["id"], row["v"]) for row in table(tmp_path / "lake/now")] == [(2, "b")]
-        assert histories(tmp_path / "lake/history") == [
+        assert histories(table(tmp_path / "lake/history")) == [
             (1, "a", 5.0, 7.0, False),
             (2, "b", 6.0, None, True),
         ]
@@ -182,8 +191,12 @@ def test_events_in_avro_need_no_schema_and_a_truncated_table_stops_the_pipeline(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "target",
+    ['type = "delta"\npath = "lake/now"', 'type = "iceberg"\ntable = "a.b"\nwarehouse = "lake"'],
+)
 def test_what_a_merge_lacks_is_found_before_anything_runs(
-    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
+    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path, target: str
 ) -> None:
     broker = moldau_session_broker
     topic = fresh_topic(broker)
@@ -193,10 +206,9 @@ topic = "{topic}"
 schema = "id BIGINT, at TIMESTAMP, v STRING"
 [sinks.now]
 from = "rows"
-type = "delta"
-path = "lake/now"
+{target}
 keys = ["id"]
-"""
+""".replace("{target}", target)
     for setting, words in (
         ("scd = 2\n", "scd = 2 needs 'order_by'"),
         ('scd = 2\norder_by = "v"\nvalid_from = "att"\n', "has no column 'att'"),

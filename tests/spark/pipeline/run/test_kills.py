@@ -16,8 +16,8 @@ from tests.spark.drivers import (
     LONGEST_LIFE_S,
     SEED,
     Driver,
-    version_of,
 )
+from tests.spark.lake.tables import version_of
 from tests.spark.pipeline.files import COUNTS, RAW, SOURCE, event, send, table
 from tests.spark.topics import fresh_topic
 

@@ -23,3 +23,11 @@ def test_every_sink_says_where_it_writes() -> None:
         "final": "revenue",
     }
     assert all(targets("evolution").values())
+
+
+def test_an_iceberg_sink_says_where_its_catalog_is() -> None:
+    file = read_file(EXAMPLES / "evolution" / "pipeline.toml")
+    sinks = first_status(file, once=False).sinks
+    lake = str(EXAMPLES / "evolution" / "data" / "lake")
+    assert {sink.warehouse for sink in sinks if sink.type == "iceberg"} == {lake}
+    assert {sink.warehouse for sink in sinks if sink.type != "iceberg"} <= {None}

@@ -100,7 +100,9 @@ async def create(parts: AccessParts, request: Request) -> Answer:
         outcomes = await parts.controller.alter_access(partial(create_acls, wanted=wanted))
     except ClusterError as error:
         return _refuse_creation(request, error)
-    return {"results": [{} if each is None else _failure(each) for each in outcomes]}
+    # As in Kafka, an empty text and not none.
+    done = {"error_message": ""}
+    return {"results": [done if each is None else _failure(each) for each in outcomes]}
 
 
 def _binding(wanted: Any) -> Binding | ClusterError:

@@ -24,7 +24,7 @@ from moldau.cluster.decisions.features import (
     share_version,
     transaction_version,
 )
-from moldau.wire.apis import Api
+from moldau.wire.apis import ORIGIN, Api
 from moldau.wire.errors import Error
 from moldau.wire.primitives import (
     INT16,
@@ -60,8 +60,14 @@ def api_versions(
         # KIP-511: a v0 body with our own range; the client asks again with a version that we know.
         only = _ENTRY.pack(Api.API_VERSIONS, *_VERSIONS)
         return INT16.pack(Error.UNSUPPORTED_VERSION) + count(1, False) + only
-    if version >= _FIRST_WITH_NAMES and not _is_named(frame, request.start):
-        return INT16.pack(Error.INVALID_REQUEST) + count(0, True) + bytes(5)
+    if version >= _FIRST_WITH_NAMES:
+        name, number = _software(frame, request.start)
+        if not (_NAME.fullmatch(name) and _NAME.fullmatch(number)):
+            return INT16.pack(Error.INVALID_REQUEST) + count(0, True) + bytes(5)
+        if name == ORIGIN:
+            address = parts.origins.address_in(number)
+            if address is not None:
+                connection.context.ask_for(address)
     to_brokers = request.context.is_inter_broker and parts.node.is_clustered
     state = parts.node.state
     finalized = Finalized(
@@ -70,8 +76,8 @@ def api_versions(
     return _encode(version, finalized, to_brokers)
 
 
-def _is_named(frame: memoryview, position: int) -> bool:
-    """Return whether the client gives its software's name and version in KIP-511's letters."""
+def _software(frame: memoryview, position: int) -> tuple[str, str]:
+    """Return the name and version of the client's software (KIP-511)."""
     try:
         name, position = read_string(frame, position, True)
         number, position = read_string(frame, position, True)
@@ -80,7 +86,7 @@ def _is_named(frame: memoryview, position: int) -> bool:
         raise MalformedRequest("the request ends before the client's name and version") from None
     if name is None or number is None:
         raise MalformedRequest("the client's name or version is null")
-    return bool(_NAME.fullmatch(name) and _NAME.fullmatch(number))
+    return name, number
 
 
 class Finalized(NamedTuple):

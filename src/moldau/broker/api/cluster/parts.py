@@ -10,6 +10,7 @@ from moldau.broker.membership.known_brokers import KnownBrokers
 from moldau.broker.node import Node
 from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.partitions.replicas import Replicas
+from moldau.broker.security.origins import Origins
 from moldau.broker.security.quotas import Quotas
 from moldau.cluster.controller import Controller
 
@@ -24,6 +25,7 @@ class ClusterParts(msgspec.Struct, frozen=True):
     brokers: KnownBrokers
     metadata_cache: MetadataCache
     quotas: Quotas
+    origins: Origins
 
 
 _room = Room(ClusterParts)

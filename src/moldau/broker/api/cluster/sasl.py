@@ -62,8 +62,9 @@ def sasl_handshake(
         raise MalformedRequest(str(problem)) from None
     body = _handshake_body(Error.UNSUPPORTED_SASL_MECHANISM, enabled)
     shown = mechanism[:40]
-    reason = f"mechanism {shown!r} is not enabled, only {', '.join(enabled)}"
-    _fail(login, request, Error.UNSUPPORTED_SASL_MECHANISM, body, reason)
+    told = f"mechanism {shown!r} is not enabled, only {', '.join(enabled)}"
+    unknown = AuthenticationFailed("", "its mechanism is not enabled", told=told)
+    _fail(login, request, Error.UNSUPPORTED_SASL_MECHANISM, body, unknown)
     return None
 
 
@@ -83,9 +84,7 @@ def sasl_authenticate(
         raise MalformedRequest(str(problem)) from None
     except AuthenticationFailed as problem:
         code = Error.SASL_AUTHENTICATION_FAILED
-        _fail(
-            login, request, code, _authenticate_body(version, code, problem.message), problem.reason
-        )
+        _fail(login, request, code, _authenticate_body(version, code, problem.message), problem)
         return None
     return _authenticate_body(version, Error.NONE, None, challenge, lifetime_ms)
 
@@ -100,7 +99,7 @@ def take_bare_message(connection: Connection, login: Login, frame: memoryview) -
         challenge, _ = _take(login, bytes(frame))
     except AuthenticationFailed as problem:
         refused = LoginRefused(request, Error.SASL_AUTHENTICATION_FAILED)
-        login.fail(refused, [], problem.reason)
+        login.fail(refused, [], problem)
         return
     connection.answer(Response(request), INT32.pack(len(challenge)) + challenge)
 
@@ -117,9 +116,11 @@ def _take(login: Login, message: bytes) -> tuple[bytes, int]:
     return step.challenge, lifetime_ms
 
 
-def _fail(login: Login, request: Request, code: Error, body: bytes, reason: str) -> None:
+def _fail(
+    login: Login, request: Request, code: Error, body: bytes, problem: AuthenticationFailed
+) -> None:
     frame = response_frame(request.api, request.version, request.correlation_id, body)
-    login.fail(LoginRefused(request, code), [frame], reason)
+    login.fail(LoginRefused(request, code), [frame], problem)
 
 
 def _message(frame: memoryview, position: int, version: int) -> bytes:

@@ -21,6 +21,7 @@ from moldau.broker.coordination.groups.consumer.messages import (
     Heartbeat,
     HeartbeatAnswer,
     Refused,
+    SteadyBeat,
 )
 from moldau.broker.coordination.groups.consumer.parts import Owned
 from moldau.broker.coordination.groups.consumer.regexes import problem_with
@@ -30,11 +31,13 @@ from moldau.cluster.decisions.features import group_version
 from moldau.cluster.errors import ClusterError
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-from moldau.wire.messages import milliseconds
 
 # The version since which clients make their member ids themselves (KIP-1082).
 _OWN_MEMBER_ID = 1
 _NO_TOPIC = UUID(int=0)
+# The fields of a heartbeat from the rack on are for news; librdkafka's regular expression is empty.
+_FIRST_NEWS = 4
+_NO_NEWS = ((None, -1, None, None, None, None), (None, -1, None, "", None, None))
 _CLASSIC, _CONSUMER = 0, 1
 
 
@@ -56,6 +59,18 @@ def consumer_group_heartbeat(parts: GroupParts, request: Request) -> Answer | Aw
     if not group_version(parts.node.state):
         message = "Some brokers do not know consumer groups yet."
         return _answer(HeartbeatAnswer(Error.UNSUPPORTED_VERSION, message))
+    if body.member_epoch > JOINS and body[_FIRST_NEWS:] in _NO_NEWS:
+        groups = parts.groups
+        beat = SteadyBeat(
+            body.member_id,
+            body.member_epoch,
+            body.instance_id,
+            request.client_id,
+            f"/{request.context.client_host}",
+        )
+        steady = groups.consumers.steady(groups.shards, body.group_id, beat)
+        if steady is not None:
+            return _answer(steady)
     for name in body.subscribed_topic_names or ():
         if not request.may_on_topic(Operation.DESCRIBE, name):
             return _refuse(request, refusal(Resource.TOPIC))
@@ -63,7 +78,7 @@ def consumer_group_heartbeat(parts: GroupParts, request: Request) -> Answer | Aw
         _check(parts, request)
     except Refused as refused:
         return _answer(HeartbeatAnswer(refused.error, refused.message))
-    regex = getattr(body, "subscribed_topic_regex", None)
+    regex = body.subscribed_topic_regex
     if regex and not _knows_regex(parts, body.group_id, regex):
         return _hear_of_regex(parts, request, regex)
     return _hear(parts, request)
@@ -97,16 +112,13 @@ def _check(parts: GroupParts, request: Request) -> None:
 
 
 def _check_join(body: Any) -> None:
-    if milliseconds(body.rebalance_timeout) == -1:
+    if body.rebalance_timeout_ms == -1:
         raise Refused(
             Error.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request."
         )
     if body.topic_partitions is None or body.topic_partitions:
         raise Refused(Error.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
-    if (
-        body.subscribed_topic_names is None
-        and getattr(body, "subscribed_topic_regex", None) is None
-    ):
+    if body.subscribed_topic_names is None and body.subscribed_topic_regex is None:
         raise Refused(
             Error.INVALID_REQUEST,
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
@@ -138,9 +150,9 @@ def _hear(parts: GroupParts, request: Request) -> Answer | Awaitable[Answer]:
         body.member_epoch,
         body.instance_id,
         body.rack_id,
-        milliseconds(body.rebalance_timeout),
+        body.rebalance_timeout_ms,
         None if names is None else frozenset(names),
-        getattr(body, "subscribed_topic_regex", None),
+        body.subscribed_topic_regex,
         body.server_assignor,
         _owned(body.topic_partitions),
         request.client_id,

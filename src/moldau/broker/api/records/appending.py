@@ -17,6 +17,7 @@ from moldau.broker.partitions.verification import Verified
 from moldau.broker.security.authorizer import Operation
 from moldau.cluster.state.internal_topics import INTERNAL_TOPICS
 from moldau.log.errors import LogError, OutOfOrderSequence, StorageError
+from moldau.log.fences import Fence, batch_of, fence_in
 from moldau.log.producers.verifications import Verification
 from moldau.log.record_check import RecordCheck
 from moldau.records.batch import (
@@ -26,6 +27,7 @@ from moldau.records.batch import (
     BatchError,
     BatchTooLarge,
     CorruptBatch,
+    InvalidRecord,
     InvalidRecords,
     NotOneBatch,
 )
@@ -81,7 +83,7 @@ def append_all(
                 result.error = Error.NOT_ENOUGH_REPLICAS
             elif acks not in (-1, 0, 1):
                 result.error = Error.INVALID_REQUIRED_ACKS
-            elif topic in INTERNAL_TOPICS:
+            elif topic in INTERNAL_TOPICS and (batch is None or fence_in(batch) is None):
                 message = (
                     f"{topic} is internal: only the {INTERNAL_TOPICS[topic].owner} may write to it"
                 )
@@ -136,6 +138,9 @@ def _append(
     try:
         result.base_offset, result.append_time_ms = partition.append(batch, now_ms, check, guard)
     except (BatchError, LogError) as error:
+        if isinstance(error, InvalidRecord) and (fence := fence_in(batch)) is not None:
+            _append_fence(partition, fence, now_ms, result, response, error)
+            return
         if isinstance(error, OutOfOrderSequence):
             waits = refused.check_gap(partition, error)
             if waits is not None:
@@ -169,6 +174,30 @@ def _append_unsequenced(
     try:
         partition.append_unsequenced(batch, now_ms, guard)
     except (BatchError, LogError) as error:
+        result.fail(*code_and_message(error))
+        if isinstance(error, StorageError):
+            partition.log.report(error)
+        return
+    response.appended.append((partition, result, partition.log.log_end))
+
+
+def _append_fence(
+    partition: Partition,
+    fence: Fence,
+    now_ms: int,
+    result: PartitionResult,
+    response: ProduceResponse,
+    refusal: InvalidRecord,
+) -> None:
+    """Append what a coordinator has another broker write; from others it is an empty batch."""
+    if not response.request.may_on_cluster(Operation.CLUSTER_ACTION):
+        result.fail(*code_and_message(refusal))
+        return
+    try:
+        batch = batch_of(partition.log, fence)
+        if batch is not None:
+            partition.append_unsequenced(batch, now_ms)
+    except LogError as error:
         result.fail(*code_and_message(error))
         if isinstance(error, StorageError):
             partition.log.report(error)

@@ -27,8 +27,9 @@ Configs = dict[str, str]
 HISTORY = Setting(
     "moldau.history", "", "The last hundred rebalances of the group, as its coordinator saw them."
 )
-
-
+HISTORY_SINCE = Setting(
+    "moldau.history.since", "", "When that coordinator began, in milliseconds since 1970."
+)
 SHARING = Setting(
     "moldau.sharing", "", "What the group has in flight of the partitions that this broker leads."
 )
@@ -41,7 +42,11 @@ def group_entries(parts: TopicParts, group: str, keys: Collection[str] | None) -
         held = parts.groups.find(group)
         if isinstance(held, Error):
             raise ClusterError(held, f"The history of {group} is not here: {held.name}.")
-        return [ConfigEntry(HISTORY, HISTORY.name, held.history.as_json(), True, [])]
+        past = held.history
+        return [
+            ConfigEntry(HISTORY, HISTORY.name, past.as_json(), True, []),
+            ConfigEntry(HISTORY_SINCE, HISTORY_SINCE.name, str(past.since_ms), True, []),
+        ]
     if keys and SHARING.name in keys:
         told = json.dumps(parts.shares.report(group))
         return [ConfigEntry(SHARING, SHARING.name, told, True, [])]

@@ -126,7 +126,7 @@ def _created_out_of_sight(topic: Topic) -> dict[str, Any]:
         "topic_config_error_code": Error.TOPIC_AUTHORIZATION_FAILED,
         "num_partitions": -1,
         "replication_factor": -1,
-        "configs": None,
+        "configs": (),
     }
 
 

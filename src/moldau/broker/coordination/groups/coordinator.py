@@ -106,7 +106,9 @@ class GroupCoordinator:
         )
 
     def _new_groups(self, journal: Journal) -> HeldGroups:
-        return HeldGroups(journal, self._kinds, self._carry_out, self._deadlines.now)
+        return HeldGroups(
+            journal, self._kinds, self._carry_out, self._deadlines.now, self._host.now_ms()
+        )
 
     def _new_classic(self, group_id: str) -> ClassicGroup:
         settings = self._host.settings

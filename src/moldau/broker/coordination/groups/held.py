@@ -46,12 +46,14 @@ class HeldGroup:
         "offsets",
     )
 
-    def __init__(self, group: Group, journal: Journal, siblings: dict[str, HeldGroup]) -> None:
+    def __init__(
+        self, group: Group, journal: Journal, siblings: dict[str, HeldGroup], since_ms: int
+    ) -> None:
         self.group = group
         self.journal = journal
         self._siblings = siblings
         self.offsets = Offsets()
-        self.history = History()
+        self.history = History(since_ms)
         self.emptied_at: int | None = None
         self.is_stored = False
         self.armed_at = NEVER
@@ -167,6 +169,7 @@ class HeldGroups:
         "_kinds",
         "_now",
         "_producers",
+        "_since_ms",
         "_to_resume",
         "by_id",
     )
@@ -177,6 +180,7 @@ class HeldGroups:
         kinds: Mapping[str, Callable[[str], Group]],
         carry_out: Callable[[HeldGroup, list[Effect]], None],
         now: Callable[[], int],
+        since_ms: int,
     ) -> None:
         self.by_id: dict[str, HeldGroup] = {}
         self._journal = journal
@@ -184,6 +188,8 @@ class HeldGroups:
         self._kinds = kinds
         self._carry_out = carry_out
         self._now = now
+        # When this broker became their coordinator, by the wall clock.
+        self._since_ms = since_ms
         self._to_resume: dict[str, HeldGroup] = {}
         # The groups that open transactions have offsets for, by producer id.
         self._producers: dict[int, set[str]] = {}
@@ -194,13 +200,13 @@ class HeldGroups:
 
     def draft(self, group_id: str, kind: str) -> HeldGroup:
         """Return a new group that nobody else knows of until it is kept."""
-        return HeldGroup(self._kinds[kind](group_id), self._journal, self.by_id)
+        return HeldGroup(self._kinds[kind](group_id), self._journal, self.by_id, self._since_ms)
 
     def get_or_create(self, group_id: str, kind: str = ClassicGroup.kind) -> HeldGroup:
         """Return the group, of whatever kind it is; of this kind if it is new."""
         held = self.by_id.get(group_id)
         if held is None:
-            held = HeldGroup(self._kinds[kind](group_id), self._journal, self.by_id)
+            held = HeldGroup(self._kinds[kind](group_id), self._journal, self.by_id, self._since_ms)
             self.by_id[group_id] = held
         return held
 

@@ -21,11 +21,16 @@ class PastRebalance(NamedTuple):
 
 
 class History:
-    """The last hundred rebalances of a group, the oldest first."""
+    """The last hundred rebalances of a group, the oldest first.
 
-    __slots__ = ("_past",)
+    It is the coordinator's own and is not written down: it begins at `since_ms`, by the wall clock,
+    when this broker became the coordinator.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_past", "since_ms")
+
+    def __init__(self, since_ms: int) -> None:
+        self.since_ms = since_ms
         self._past: deque[PastRebalance] = deque(maxlen=_KEPT)
 
     def __iter__(self) -> Iterator[PastRebalance]:

@@ -29,6 +29,7 @@ from moldau.broker.coordination.transactions.machine import (
     Write,
 )
 from moldau.broker.coordination.transactions.markers import Marker, Markers
+from moldau.broker.coordination.transactions.outbox import WITHIN_S
 from moldau.broker.coordination.transactions.transaction import NOBODY, Identity, Transaction
 from moldau.broker.partitions.partition import Partition
 from moldau.cluster.state.internal_topics import TRANSACTION_STATE
@@ -248,9 +249,35 @@ class TransactionCoordinator:
         written: asyncio.Future[Error] = self._host.loop.create_future()
         shard.write(held, decision.transaction, self._host.now_ms(), settler(written))
         error = written.result() if written.done() else await written
-        if error or decision.error:
-            return Outcome(error or decision.error)
+        error = error or decision.error
+        if not error and decision.fence != NOBODY:
+            error = await self._fence(shard, held.id, decision)
+        if error:
+            return Outcome(error)
         return Outcome(Error.NONE, decision.producer, decision.ongoing)
+
+    async def _fence(self, shard: HeldTransactions, id: str, decision: Write) -> Error:
+        """Shut whoever wrote a transaction that was taken over out of its partitions.
+
+        If that takes too long, it is taken over once more by whoever asks again. Until then nobody
+        knows the identity that could end it.
+        """
+        partitions = tuple(sorted(decision.transaction.partitions))
+        fence = Marker(*decision.fence, False, shard.epoch, machine.TV2, partitions, True)
+        fenced: asyncio.Future[None] = self._host.loop.create_future()
+        self._markers.send(
+            id,
+            fence,
+            lambda: not shard.has_ended and not fenced.done(),
+            lambda: fenced.set_result(None),
+        )
+        if not fenced.done():
+            await asyncio.wait([fenced], timeout=WITHIN_S)
+        if fenced.done():
+            return Error.NONE
+        fenced.cancel()
+        logger.warning("transaction %r was taken over, but not all partitions know it yet", id)
+        return Error.COORDINATOR_NOT_AVAILABLE
 
     def _carry_out(self, shard: HeldTransactions, held: HeldTransaction) -> None:
         """Write the markers of a decided transaction, then that it is complete."""

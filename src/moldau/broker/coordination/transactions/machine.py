@@ -26,7 +26,9 @@ written: the transaction goes to PrepareAbort at once.
 
 Two-phase commit (KIP-939): no time-out ends a transaction of a producer that asked for it. Another
 process may take the open transaction over (`keep`): then `next` is its identity, with which it can
-do nothing but end the transaction, and the identity that wrote the data is fenced.
+do nothing but end the transaction, and the identity that wrote the data is fenced. The partitions
+are told an epoch between the two, so that neither can write to what is open there; the marker's is
+higher than all of them.
 """
 
 from __future__ import annotations
@@ -83,13 +85,15 @@ class Unchanged(NamedTuple):
 class Write(NamedTuple):
     """The transaction to be written, and then the answer: an error, or who the producer is.
 
-    `ongoing` is who wrote the data of a transaction that was taken over.
+    `ongoing` is who wrote the data of a transaction that was taken over, `fence` what its
+    partitions are to be told before the answer.
     """
 
     transaction: Transaction
     producer: Identity
     error: Error = Error.NONE
     ongoing: Identity = NOBODY
+    fence: Identity = NOBODY
 
 
 class NeedsProducerId(NamedTuple):
@@ -192,15 +196,17 @@ def _raise_epoch(found: Transaction, request: Init, now_ms: int, new_id: int | N
 
 def _take_over(found: Transaction, request: Init, now_ms: int, new_id: int | None) -> Decision:
     """Give the open transaction to whoever asks; it stays what it is."""
-    owner = found.owner
-    if not is_exhausted(owner.epoch):
-        heir = Identity(owner.producer_id, owner.epoch + 1)
+    (producer_id, _), owner = found.producer, found.owner
+    if not is_exhausted(owner.epoch + 1):
+        heir = Identity(owner.producer_id, owner.epoch + 2)
     elif new_id is None:
         return NeedsProducerId()
     else:
         heir = Identity(new_id, 0)
+    is_own = heir.producer_id == producer_id
+    fence = Identity(producer_id, owner.epoch + 1 if is_own else HIGHEST_EPOCH)
     kept = replace(found, next=heir, timeout_ms=request.timeout_ms, updated_ms=now_ms)
-    return Write(kept, heir, ongoing=found.producer)
+    return Write(kept, heir, ongoing=found.producer, fence=fence)
 
 
 # Partitions are added
@@ -337,10 +343,10 @@ def _prepare(
     fences: bool = False,
 ) -> Decision:
     """Decide the transaction, the epoch of its markers, and who the producer is afterwards."""
-    producer_id, epoch = found.producer
-    owner = found.owner
+    (producer_id, _), owner = found.producer, found.owner
     raises = version >= TV2
-    # Whoever took it over by another producer id cannot be fenced by the markers.
+    # Whoever took it over by another producer id cannot be fenced by the markers, nor has anybody
+    # a use for the epochs of the old one.
     is_own = owner.producer_id == producer_id
     if raises and is_exhausted(owner.epoch) and not (fences and is_own):
         if new_id is None:
@@ -348,7 +354,7 @@ def _prepare(
         after = Identity(new_id, 0)
     else:
         after = Identity(owner.producer_id, min(owner.epoch + raises, HIGHEST_EPOCH))
-    marking = owner.epoch + raises if is_own else epoch + 1
+    marking = owner.epoch + raises if is_own else HIGHEST_EPOCH
     marker = Identity(producer_id, min(marking, HIGHEST_EPOCH))
     decided = replace(
         found,

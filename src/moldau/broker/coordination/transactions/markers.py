@@ -1,4 +1,5 @@
-"""Markers: the end of a decided transaction, written to all of its partitions.
+"""Markers: the end of a decided transaction, written to all of its partitions; and fences, which
+shut the producer of one that was taken over out of them.
 
 The leader of each partition writes its marker. This broker does so at once for what it leads, the
 others are asked, each by one request at a time for all transactions that wait. What fails is tried
@@ -17,6 +18,7 @@ from moldau.broker.coordination.host import Host
 from moldau.broker.coordination.transactions.outbox import WITHIN_S, Outbox
 from moldau.broker.partitions.marker_writes import MarkerWrites
 from moldau.broker.partitions.partitions import Partitions
+from moldau.log.fences import Fence
 from moldau.log.markers import TransactionEnd
 from moldau.peer.aio import AsyncConnection
 from moldau.peer.errors import PeerError
@@ -30,6 +32,8 @@ logger = logging.getLogger("moldau.transactions")
 
 MARKING = Purpose("moldau-markers")
 _UNKNOWN = Error.UNKNOWN_SERVER_ERROR
+# The last version of Produce without topic ids.
+_PRODUCE_VERSION = 12
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 
@@ -37,7 +41,10 @@ _FINAL = frozenset({Error.NONE, Error.INVALID_PRODUCER_EPOCH, Error.UNSUPPORTED_
 
 
 class Marker(NamedTuple):
-    """The end of a transaction for some partitions, as WriteTxnMarkers has it."""
+    """The end of a transaction for some partitions, as WriteTxnMarkers has it.
+
+    One that is `only_fences` leaves the transaction open.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -45,6 +52,7 @@ class Marker(NamedTuple):
     coordinator_epoch: int
     version: int
     partitions: tuple[TopicPartition, ...]
+    only_fences: bool = False
 
 
 Outcome = dict[TopicPartition, Error]
@@ -171,26 +179,54 @@ class Markers:
 
 async def write_markers(partitions: Partitions, marker: Marker) -> Outcome:
     """Write a marker to partitions that this broker leads."""
-    end = TransactionEnd(
+    end: TransactionEnd | Fence = TransactionEnd(
         marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.commits,
         marker.version,
     )  # fmt: skip
+    if marker.only_fences:
+        end = Fence(marker.producer_id, marker.producer_epoch)
     writes = MarkerWrites(partitions)
     await writes.write([(end, marker.partitions)], WITHIN_S)
     return {place: error for (_, place), error in writes.errors.items()}
 
 
 async def _ask(connection: AsyncConnection, markers: Sequence[Marker]) -> list[Outcome]:
-    response = await connection.ask(
-        Api.WRITE_TXN_MARKERS, {"markers": [_encoded(marker) for marker in markers]}
-    )
     outcomes: dict[int, Outcome] = {}
-    for marker in response.markers:
-        outcome = outcomes.setdefault(int(marker.producer_id), {})
-        for topic in marker.topics:
-            for each in topic.partitions:
-                outcome[topic.name, int(each.partition_index)] = _error(each.error_code)
+    ends = [_encoded(marker) for marker in markers if not marker.only_fences]
+    if ends:
+        response = await connection.ask(Api.WRITE_TXN_MARKERS, {"markers": ends})
+        for marker in response.markers:
+            outcome = outcomes.setdefault(int(marker.producer_id), {})
+            for topic in marker.topics:
+                for each in topic.partitions:
+                    outcome[topic.name, int(each.partition_index)] = _error(each.error_code)
+    for fence in markers:
+        if fence.only_fences:
+            outcomes[fence.producer_id] = await _ask_for_fence(connection, fence)
     return [outcomes.get(marker.producer_id, {}) for marker in markers]
+
+
+async def _ask_for_fence(connection: AsyncConnection, marker: Marker) -> Outcome:
+    """Have another broker write a fence.
+
+    WriteTxnMarkers has no room for it. A broker that does not know of fences refuses the batch.
+    """
+    batch = bytes(Fence(marker.producer_id, marker.producer_epoch).encode())
+    topics: dict[str, list[dict[str, object]]] = {}
+    for topic, index in marker.partitions:
+        topics.setdefault(topic, []).append({"index": index, "records": batch})
+    values = {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout": int(WITHIN_S * 1000),
+        "topic_data": [{"name": name, "partition_data": data} for name, data in topics.items()],
+    }
+    response = await connection.ask(Api.PRODUCE, values, _PRODUCE_VERSION)
+    return {
+        (str(topic.name), int(each.index)): _error(each.error_code)
+        for topic in response.responses
+        for each in topic.partition_responses
+    }
 
 
 def _error(code: int) -> Error:

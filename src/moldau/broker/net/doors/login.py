@@ -19,6 +19,7 @@ from moldau.broker.net.input import BUSY, Input
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import Response
 from moldau.broker.security.principal import Principal
+from moldau.broker.security.sasl.mechanism import AuthenticationFailed
 from moldau.broker.security.sasl.sasl import Authentication, SaslDoor
 from moldau.wire.errors import Error
 
@@ -93,23 +94,27 @@ class Login:
         if lifetime_ms:
             self._timer = self._loop.call_later(lifetime_ms / 1000, self._expire)
 
-    def fail(self, response: LoginRefused, parts: list[Any], reason: str) -> None:
+    def fail(self, response: LoginRefused, parts: list[Any], problem: AuthenticationFailed) -> None:
         """Answer that the client is not who it says, after a while, and end the connection."""
         connection = self._connection
-        self.tell(reason)
+        self.tell(problem)
         self.stop()
         connection.reserve(response)
         connection.wind_down()
         self._timer = self._loop.call_later(self.door.delay_s, connection.respond, response, parts)
 
-    def tell(self, reason: str) -> None:
-        """Log why the client does not get in, once."""
+    def tell(self, problem: AuthenticationFailed) -> None:
+        """Tell the log and the audit why the client does not get in, once."""
         if self._is_told:
             return
         self._is_told = True
-        context = self._connection.context
-        if self._all.hangups.note(context.client_host, reason):
-            logger.warning("authentication from %s failed: %s", context.client, reason)
+        context, mechanism = self._connection.context, self.authentication.mechanism
+        if self._all.audit is not None:
+            self._all.audit.login_refused(
+                context.client_host, context.listener, mechanism, problem.reason, problem.user
+            )
+        if self._all.hangups.note(context.client_host, problem.reason):
+            logger.warning("authentication from %s failed: %s", context.client, problem)
 
     def stop(self) -> None:
         """Wait for nothing any more."""

@@ -50,7 +50,11 @@ class Crowd(Protocol):
 
 
 class TlsAcceptor:
-    """The door of one listener, open from `serve` to `close`. Event loop only."""
+    """The door of one listener, open from `serve` to `close`. Event loop only.
+
+    Given `make_room`, one more connection than there may be takes the place of the oldest at the
+    door, or of one that `make_room` ends; otherwise it is closed.
+    """
 
     def __init__(
         self,
@@ -58,14 +62,17 @@ class TlsAcceptor:
         contexts: TlsContexts,
         connect: Callable[[], asyncio.BaseProtocol],
         timeout_s: float,
+        make_room: Callable[[], bool] | None = None,
     ) -> None:
         self._connections = connections
+        self._make_room = make_room
         self._contexts = contexts
         self._connect = connect
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
-        self._handshakes: set[asyncio.Task[None]] = set()
+        # In the order in which they came.
+        self._handshakes: dict[asyncio.Task[None], None] = {}
         # Those of addresses that connect too often, until they are closed.
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         # What is at the door, by address: connections before the end of their handshake, and the
@@ -103,7 +110,8 @@ class TlsAcceptor:
                 self._loop.remove_reader(listening)
                 self._loop.call_later(_EXHAUSTED_S, self._accept_again, listening)
                 return
-            if not self._connections.has_room(len(self._handshakes) + len(self._held)):
+            coming = len(self._handshakes) + len(self._held)
+            if not self._connections.has_room(coming) and not self._has_made_room():
                 accepted.close()
                 self._refuse(host, "the limit of max.connections or of the system is reached")
                 continue
@@ -122,8 +130,20 @@ class TlsAcceptor:
             connection = self._connect()
             self._coming.setdefault(host, set()).add(connection)
             handshake = self._loop.create_task(self._greet(accepted, host, connection))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._handshakes.discard)
+            self._handshakes[handshake] = None
+            handshake.add_done_callback(self._greeted)
+
+    def _greeted(self, handshake: asyncio.Task[None]) -> None:
+        self._handshakes.pop(handshake, None)
+
+    def _has_made_room(self) -> bool:
+        if self._make_room is None:
+            return False
+        for oldest in self._handshakes:
+            del self._handshakes[oldest]
+            oldest.cancel()
+            return True
+        return self._make_room()
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening in self._sockets:

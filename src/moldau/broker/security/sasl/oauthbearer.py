@@ -157,7 +157,7 @@ class OauthbearerExchange:
             self._problem = str(problem)
             if message == _ACKNOWLEDGED:
                 raise self._refusal() from None
-            return Step(b'{"status":"invalid_token"}', problem=self._refusal().reason)
+            return Step(b'{"status":"invalid_token"}', problem=self._refusal())
         return Step(b"", user, expires_at_ms)
 
     def _refusal(self) -> AuthenticationFailed:

@@ -6,7 +6,6 @@ import hmac
 import os
 from collections.abc import Mapping
 
-from moldau.broker.security.principal import shortened
 from moldau.broker.security.sasl.mechanism import AuthenticationFailed, Step
 
 _REFUSED = "Authentication failed: Invalid username or password"
@@ -46,12 +45,12 @@ class Plain:
             self._nobody if expected is None else expected, password.encode()
         )
         if expected is None or not is_right:
-            reason = f"user {shortened(user)!r} is unknown or gave a wrong password"
-            raise AuthenticationFailed(_REFUSED, reason)
+            raise AuthenticationFailed(_REFUSED, "is unknown or gave a wrong password", user)
         if as_user not in ("", user):
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different "
                 "from username",
-                f"user {user!r} wants to be another",
+                "wants to be another",
+                user,
             )
         return Step(b"", user)

@@ -89,7 +89,8 @@ class Authentication:
             raise AuthenticationFailed(
                 f"Cannot change principals during re-authentication from User:{self._user} to "
                 f"User:{step.user}",
-                f"user {self._user!r} came back as {step.user!r}",
+                f"came back as {step.user!r}",
+                str(self._user),
             )
         self._user = step.user
         self._exchange = None

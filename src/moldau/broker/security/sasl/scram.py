@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from scramp import ScramException, ScramMechanism
 
 from moldau.broker.security.credentials import LONGEST_SALT, Credentials, ScramCredential
-from moldau.broker.security.principal import shortened
 from moldau.broker.security.sasl.mechanism import AuthenticationFailed, Step
 from moldau.cluster.state import access
 
@@ -140,8 +139,7 @@ class ScramExchange:
         )
         if not self._user:
             return AuthenticationFailed(message, f"not a message of SCRAM: {problem}")
-        reason = f"user {shortened(self._user)!r} is unknown or gave a wrong password"
-        return AuthenticationFailed(message, reason)
+        return AuthenticationFailed(message, "is unknown or gave a wrong password", self._user)
 
 
 def _name_in(first: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -21,24 +21,25 @@ from moldau.spark.lake.iceberg.commit import Commit
 from moldau.spark.lake.iceberg.data_files import data_files
 from moldau.spark.lake.iceberg.evolution import compare, prepare
 from moldau.spark.lake.iceberg.journal import Marks, summary_of
-from moldau.spark.lake.iceberg.rows import Mode, RowRules
 from moldau.spark.lake.iceberg.schema import arrow_of, storable, transforms_of
 from moldau.spark.lake.iceberg.store import TableStore
+from moldau.spark.lake.iceberg.target import IcebergTarget, properties_of, removed_by
 from moldau.spark.lake.iceberg.transforms import parse_transforms
 from moldau.spark.lake.iceberg.upkeep import Upkeep
-from moldau.spark.lake.iceberg.upsert import MARKS, Reading, UpsertPlan, upsert
 from moldau.spark.lake.journal import Entry, require_continuation
-from moldau.spark.lake.merge.older import Order
-from moldau.spark.lake.merge.staged import Staged
+from moldau.spark.lake.merge.deleted_keys import FOLDER, DeletedKeys
+from moldau.spark.lake.merge.merge import Merge, merge_in_spark
+from moldau.spark.lake.merge.settings import MergeSettings, Scd, columns_of
+from moldau.spark.lake.merge.staged import Staged, with_marks
+from moldau.spark.lake.merge.target import Changes
+from moldau.spark.lake.mode import Compression, Mode, require_settings
 from moldau.spark.lake.offsets import Offsets
-from moldau.spark.lake.order import ALONE, last_rows
+from moldau.spark.lake.order import ALONE
 from moldau.spark.lake.schema import Fit, fit
 from moldau.spark.lake.sink import COMMIT_WITHIN_S, LONGEST_PAUSE_S, QUERY_ID, Written
 from moldau.spark.lake.tasks import map_in_arrow
-from moldau.spark.names import RECORD_ORDER
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -49,8 +50,8 @@ class IcebergSink:
 
     `table` is its name in a catalog, `namespace.table`. The catalog is an SQLite file in
     `warehouse`, a local folder, unless `catalog` has the settings of another, as pyiceberg names
-    them. Modes, keys, order and `app_id` are those of `DeltaSink`, and so are its promises: a batch
-    that is in the table already, by (`app_id`, query, batch id), changes nothing.
+    them. Modes, keys, order, deletes, history and `app_id` are those of `DeltaSink`, and so are its
+    promises: a batch that is in the table already, by (`app_id`, query, batch id), changes nothing.
 
     `partition_by` has columns and transforms of columns: `days(time)`, `bucket(16, id)`.
 
@@ -70,22 +71,31 @@ class IcebergSink:
         partition_by: Sequence[str] = (),
         order_by: Sequence[str] = (),
         delete_where: str = "",
+        delete_retention: timedelta = timedelta(days=7),
+        merge_where: str = "",
+        scd: Scd = 1,
+        valid_from: str = "",
         optimize_every: int = 20,
         vacuum_every: int = 200,
         retention: timedelta = timedelta(days=7),
         max_snapshots: int = 500,
         file_bytes: int = 128 << 20,
-        compression: Literal["zstd", "snappy"] = "zstd",
+        compression: Compression = "zstd",
     ) -> None:
-        if compression not in ("zstd", "snappy"):
-            raise ValueError(f"compression is {compression!r}, but must be zstd or snappy")
-        if not app_id:
-            raise ValueError("app_id must not be empty; it names this writer in the table")
+        require_settings(mode, keys, compression, app_id)
         self.table = table
         self.mode = mode
         self.app_id = app_id
         self._target = CatalogTable(table, warehouse, catalog)
-        self._rules = RowRules(table, mode, tuple(keys), tuple(order_by), delete_where)
+        self._merging = MergeSettings(
+            tuple(keys),
+            tuple(order_by),
+            delete_where,
+            delete_retention,
+            merge_where,
+            scd,
+            valid_from,
+        )
         self._partition_by = parse_transforms(partition_by)
         self._compression = compression
         self._file_bytes = file_bytes
@@ -94,8 +104,10 @@ class IcebergSink:
 
     def require_fit(self, schema: StructType) -> None:
         """LakeError if batches of this schema cannot be written; the table stays as it is."""
-        _, fitted = compare(self._target, self._stored(schema), self._partition_by)
-        self._rules.require_columns(fitted)
+        table = self._target.open()
+        self._require_history(table)
+        _, fitted = compare(self._target, self._stored(schema, table), self._partition_by)
+        self._merging.require_columns(self.table, fitted)
 
     def committed_offsets(self) -> tuple[int, Offsets] | None:
         """Return the last batch of the application in the table, and how far each partition is in
@@ -126,14 +138,17 @@ class IcebergSink:
                 # stops the query over metrics that never came.
                 batch.write.format("noop").mode("overwrite").save()
             return Written(skipped=True)
-        table, fitted = prepare(self._target, self._stored(batch.schema), self._partition_by)
-        self._rules.require_columns(fitted)
+        self._require_history(table)
+        given = self._stored(batch.schema, table)
+        table, fitted = prepare(self._target, given, self._partition_by)
+        self._merging.require_columns(self.table, fitted)
         files = self._write_files(batch, batch_id, fitted, table)
-        self._rules.require_values(files)
+        self._merging.require_values(self.table, files)
         took_ms = int((time.monotonic() - begun) * 1000)
         spark = batch.sparkSession
-        is_new = self._commit(spark, files, fitted, replace(entry, took_ms=took_ms))
-        if self.mode == "upsert":
+        merge = self._merge(spark, files, fitted, table) if self.mode == "upsert" else None
+        is_new = self._commit(files, merge, fitted, replace(entry, took_ms=took_ms))
+        if merge is not None:
             for file in files:
                 TableStore.of(table).remove(file.path)
         if not is_new:
@@ -157,47 +172,48 @@ class IcebergSink:
     def _write_files(
         self, batch: DataFrame, batch_id: int, fitted: Fit, table: Table
     ) -> list[FileWritten]:
-        from pyspark.sql import functions as f
-
-        columns = [f.col(_quoted(given)).alias(name) for given, name in fitted.columns]
-        plan = self._plan(table, batch_id)
-        stored = pa.schema([plan.schema.field(name) for _, name in fitted.columns])
+        plan, stored = self._plan(table, batch_id), _stored_of(table, fitted)
+        required = {field.name for field in plan.schema if not field.nullable}
+        counted = tuple(required | self._merging.counted(fitted))
         if self.mode == "upsert":
             # These files are merged into the table, they do not become part of it.
-            rules = self._rules
-            order_by = rules.order_columns(fitted)
-            batch = last_rows(batch, columns, rules.keys, order_by, rules.delete_where)
+            batch = self._merging.staged(batch, fitted)
             plan = replace(
                 plan,
-                schema=pa.schema([*stored, *MARKS]),
+                schema=with_marks(stored),
                 transforms=(),
-                prefix=f"staged-{batch_id:05}",
-                counted=(*plan.counted, ALONE),
+                prefix=f"{FOLDER}/{plan.prefix}",
+                counted=(*counted, ALONE),
             )
         else:
-            batch = batch.select(columns)
-            plan = replace(plan, schema=stored)
+            batch = batch.select(columns_of(fitted))
+            plan = replace(plan, schema=stored, counted=counted)
         rows = map_in_arrow(batch, partial(write_files, plan), "written string").collect()
         return [msgspec.json.decode(row["written"], type=FileWritten) for row in rows]
 
     def _plan(self, table: Table, batch_id: int) -> WritePlan:
         """Return how tasks write files of the table, with all its columns."""
-        schema = arrow_of(table.schema())
-        required = {field.name for field in schema if not field.nullable}
         return WritePlan(
             location=TableStore.of(table),
-            schema=schema,
+            schema=arrow_of(table.schema()),
             partition_by=(),
             prefix=f"part-{batch_id:05}",
             transforms=transforms_of(self.table, table),
             keeps_footer=True,
-            counted=tuple(required.union(self._rules.keys)),
             compression=self._compression,
             file_bytes=self._file_bytes,
         )
 
+    def _merge(
+        self, spark: SparkSession, files: Sequence[FileWritten], fitted: Fit, table: Table
+    ) -> Merge:
+        store, settings = TableStore.of(table), self._merging
+        staged = Staged.of(store, with_marks(_stored_of(table, fitted)), files)
+        deleted = DeletedKeys(store, settings.keys, settings.kept_deletes)
+        return merge_in_spark(spark, settings, staged, files, settings.order(fitted), deleted)
+
     def _commit(
-        self, spark: SparkSession, files: Sequence[FileWritten], fitted: Fit, entry: Entry
+        self, files: Sequence[FileWritten], merge: Merge | None, fitted: Fit, entry: Entry
     ) -> bool:
         """Return whether this made the batch part of the table; False if it was there.
 
@@ -218,7 +234,7 @@ class IcebergSink:
                 raise LakeError(
                     f"{self.table} lost columns while batch {entry.batch_id} was written"
                 )
-            commit = self._staged(spark, table, marks, files, fitted, entry)
+            commit = self._staged(table, marks, files, merge, entry)
             if commit is None or commit.is_done_once():
                 return True
             if time.monotonic() > deadline:
@@ -231,11 +247,10 @@ class IcebergSink:
 
     def _staged(
         self,
-        spark: SparkSession,
         table: Table,
         marks: Marks,
         files: Sequence[FileWritten],
-        fitted: Fit,
+        merge: Merge | None,
         entry: Entry,
     ) -> Commit | None:
         """Return the commit of a batch to this table; None if there is nothing to remember."""
@@ -245,32 +260,34 @@ class IcebergSink:
         is_news = entry.offsets is not None and entry.offsets.has_records
         if self.mode != "complete" and not files and not is_news:
             return None
-        removed: list[DataFile] = []
+        changes = Changes(added=list(files))
+        if merge is not None:
+            changes = merge.against(IcebergTarget(table, self._plan(table, entry.batch_id)))
+        removed = removed_by(changes)
         if self.mode == "complete":
             removed = [task.file for task in table.scan().plan_files()]
-        elif self.mode == "upsert":
-            changes = upsert(spark, table, self._upsert_plan(table, files, fitted, entry), files)
-            removed, files = changes.removed, changes.added
-        added = data_files(table, TableStore.of(table), files)
+        added = data_files(table, TableStore.of(table), changes.added)
         commit = Commit(table)
-        commit.set_properties(marks.property_with(entry))
+        commit.set_properties(marks.property_with(entry) | properties_of(changes))
         commit.change_files(added, removed, summary_of(entry))
         return commit
 
-    def _upsert_plan(
-        self, table: Table, files: Sequence[FileWritten], fitted: Fit, entry: Entry
-    ) -> UpsertPlan:
-        write = self._plan(table, entry.batch_id)
-        stored = pa.schema([write.schema.field(name) for _, name in fitted.columns])
-        staged = Staged.of(TableStore.of(table), pa.schema([*stored, *MARKS]), files)
-        order = Order(self._rules.order_columns(fitted), RECORD_ORDER in stored.names)
-        # Not all columns of the table are in the staged rows: their nulls were counted there.
-        write = replace(write, counted=())
-        return UpsertPlan(write, staged, self._rules.keys, order, Reading.of(table))
+    def _stored(self, schema: StructType, table: Table | None) -> pa.Schema:
+        known = () if table is None else table.schema().column_names
+        by = [each.column for each in self._partition_by]
+        return storable(self._merging.stored(self.table, schema, known, by))
 
-    def _stored(self, schema: StructType) -> pa.Schema:
-        return storable(self._rules.stored(schema))
+    def _require_history(self, table: Table | None) -> None:
+        if table is None:
+            return
+
+        def has_rows() -> bool:
+            return any(True for _ in table.scan().plan_files())
+
+        self._merging.require_history(self.table, table.schema().column_names, has_rows)
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def _stored_of(table: Table, fitted: Fit) -> pa.Schema:
+    """Return the columns of the table that a batch has, with their ids."""
+    schema = arrow_of(table.schema())
+    return pa.schema([schema.field(name) for _, name in fitted.columns])

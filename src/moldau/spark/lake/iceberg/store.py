@@ -46,6 +46,14 @@ class TableStore:
         local = self._local(name)
         return self._io().new_input(self.path(name)).open() if local is None else str(local)
 
+    def read(self, name: str) -> bytes:
+        """Return all of a small file; OSError if it cannot be read."""
+        local = self._local(name)
+        if local is not None:
+            return local.read_bytes()
+        with self.open(name) as file:
+            return bytes(file.read())
+
     def remove(self, name: str) -> None:
         local = self._local(name)
         if local is None:

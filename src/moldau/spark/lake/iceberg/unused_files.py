@@ -1,4 +1,4 @@
-"""Unused files of a table: in its folders, and in no snapshot that it still has."""
+"""Unused files of a table: in its folders, and in no snapshot or list that it still has."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.spark.lake.errors import LakeError
 from moldau.spark.lake.iceberg.store import TableStore
+from moldau.spark.lake.iceberg.target import deleted_keys_of
+from moldau.spark.lake.merge.deleted_keys import files_that_count
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -24,7 +26,8 @@ def unused_files(table: Table, older_than: timedelta) -> list[str]:
     for folder in (TableStore.of(table).uri, f"{table.location().rstrip('/')}/metadata"):
         found |= _old_files(io, folder, before)
     # The table is looked at after its folders: what was committed in between is used.
-    used = _used(table.refresh(), io)
+    table = table.refresh()
+    used = _used(table, io) | _deleted_keys(table, io)
     unused = [path for path in found if path not in used]
     for path in unused:
         found[path].delete_file(path)
@@ -60,3 +63,12 @@ def _used(table: Table, io: Any) -> set[str]:
         entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
         locations.update(entry.data_file.file_path for entry in entries)
     return {io.parse_location(each)[2] for each in locations}
+
+
+def _deleted_keys(table: Table, io: Any) -> set[str]:
+    """Return the paths of the list of deleted keys that counts; LakeError if it cannot be read."""
+    number = deleted_keys_of(table)
+    if number is None:
+        return set()
+    store = TableStore.of(table)
+    return {io.parse_location(store.path(name))[2] for name in files_that_count(store, number)}

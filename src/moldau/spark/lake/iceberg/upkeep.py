@@ -26,10 +26,10 @@ from moldau.spark.lake.iceberg.catalog import CatalogTable
 from moldau.spark.lake.iceberg.commit import Commit
 from moldau.spark.lake.iceberg.data_files import data_files
 from moldau.spark.lake.iceberg.journal import entries
+from moldau.spark.lake.iceberg.reading import Reading
 from moldau.spark.lake.iceberg.schema import arrow_of, transforms_of
 from moldau.spark.lake.iceberg.store import TableStore
 from moldau.spark.lake.iceberg.unused_files import unused_files
-from moldau.spark.lake.iceberg.upsert import Reading
 from moldau.spark.lake.tasks import run_tasks
 from moldau.spark.lake.upkeep import MANY_FILES, SHORTEST_RETENTION
 

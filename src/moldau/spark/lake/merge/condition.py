@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from moldau.spark.lake.merge.staged import INDEX
-from moldau.spark.lake.merge.table_file import TableFile
+from moldau.spark.lake.merge.target import TableFile
 from moldau.spark.lake.merge.upsert import Indices, MergePlan, pairs
 from moldau.spark.lake.tasks import map_in_arrow
 

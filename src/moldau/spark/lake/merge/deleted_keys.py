@@ -1,14 +1,14 @@
 """Deleted keys: how new their deletes were, so that an older row does not bring one back.
 
 A deleted row is gone from the table, and its order with it. So the orders of deletes are kept in
-Parquet files in the folder `_moldau` of the table, where readers and vacuum do not look:
+Parquet files in a folder `_moldau`, where readers and other engines' vacuum do not look:
 
     _moldau/deleted-….parquet    keys, order, and when that was
     _moldau/deleted-N.json       the files that count: a manifest
 
-N is in the table's log, as the version of a transaction identifier in the same commit as the batch
-that deleted. So there is no moment at which one is there without the other: what a crash leaves
-before the commit is files that no version of the table knows of.
+N is in the table's own log, from the same commit as the batch that deleted. So there is no moment
+at which one is there without the other: what a crash leaves before the commit is files that no
+version of the table knows of.
 
 Files are never changed. A delete is forgotten after a time that the sink is given.
 """
@@ -28,7 +28,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Transaction
 
 from moldau.spark.errors import log
 from moldau.spark.lake.errors import LakeError
@@ -39,7 +38,6 @@ from moldau.spark.lake.merge.staged import Staged
 from moldau.spark.lake.order import DELETES
 
 FOLDER = "_moldau"
-POINTER = "moldau/deleted-keys"
 DELETED_MS = "__moldau_deleted_ms"
 # So many small files are made one.
 MANY_FILES = 16
@@ -98,24 +96,23 @@ class MarksPlan:
 class DeletedKeys:
     """The deleted keys of a table, for the driver."""
 
-    def __init__(self, location: Location, keys: Sequence[str], retention: timedelta) -> None:
+    def __init__(self, location: Store, keys: Sequence[str], retention: timedelta) -> None:
         self._location = location
         self._keys = tuple(keys)
         self._retention_ms = int(retention / timedelta(milliseconds=1))
         self._known: tuple[int, Manifest] = (-1, Manifest())
 
     def files(
-        self, table: DeltaTable, order: Order, *, is_strict: bool = False
+        self, number: int | None, order: Order, *, is_strict: bool = False
     ) -> tuple[MarksFile, ...]:
-        """Return the files that count in this version of the table.
+        """Return the files of this list, which a version of the table has.
 
         `is_strict` is for tables that are wrong without them.
         """
-        number = table.transaction_version(POINTER)
         if number is None:
             return ()
         if self._known[0] != number:
-            self._known = number, self._read(number)
+            self._known = number, _read(self._location, number)
         manifest = self._known[1]
         if (manifest.keys, manifest.order) != (self._keys, order.needed):
             if is_strict:
@@ -140,8 +137,9 @@ class DeletedKeys:
         (joined,) = run(task, [small])
         return [*(file for file in files if file not in small), *joined]
 
-    def record(self, files: Sequence[MarksFile], order: Order, now_ms: int) -> Transaction:
-        """Write down which files count; it does so once the transaction is committed."""
+    def record(self, files: Sequence[MarksFile], order: Order, now_ms: int) -> int:
+        """Write a new list of the files that count, and return its number: it does so once the
+        table says that it has this one."""
         oldest_ms = now_ms - self._retention_ms
         count = tuple(file for file in files if file.newest_ms >= oldest_ms)
         # Another writer may be about to record its own, so numbers do not just count on.
@@ -149,32 +147,38 @@ class DeletedKeys:
         manifest = Manifest(self._keys, order.needed, count)
         with self._location.create(_manifest_name(number)) as file:
             file.write(msgspec.json.encode(manifest))
-        return Transaction(POINTER, number)
+        return number
 
-    def sweep(self, table: DeltaTable, older_than_ms: int) -> list[str]:
-        """Remove files that do not count and are older than that; return their names."""
-        number = table.transaction_version(POINTER)
-        if number is None:
-            return []
-        needed = {_manifest_name(number), *(file.path for file in self._read(number).files)}
-        unused = [
-            name
-            for name, modified_ms in self._location.list(FOLDER)
-            if name not in needed and modified_ms < older_than_ms
-        ]
-        for name in unused:
-            self._location.remove(name)
-        return unused
 
-    def _read(self, number: int) -> Manifest:
-        name = _manifest_name(number)
-        try:
-            return msgspec.json.decode(self._location.read(name), type=Manifest)
-        except (OSError, msgspec.MsgspecError) as problem:
-            raise LakeError(
-                f"{self._location.uri} has a list of deleted keys in {name}, which cannot be read "
-                f"({problem}); restore the file, or write {{}} into it to forget what was deleted"
-            ) from None
+def files_that_count(location: Store, number: int) -> set[str]:
+    """Return the names of this list of deleted keys and of its files."""
+    return {_manifest_name(number), *(file.path for file in _read(location, number).files)}
+
+
+def sweep(location: Location, number: int | None, older_than_ms: int) -> list[str]:
+    """Remove files beside this list that are older than that; return their names."""
+    if number is None:
+        return []
+    needed = files_that_count(location, number)
+    unused = [
+        name
+        for name, modified_ms in location.list(FOLDER)
+        if name not in needed and modified_ms < older_than_ms
+    ]
+    for name in unused:
+        location.remove(name)
+    return unused
+
+
+def _read(location: Store, number: int) -> Manifest:
+    name = _manifest_name(number)
+    try:
+        return msgspec.json.decode(location.read(name), type=Manifest)
+    except (OSError, msgspec.MsgspecError) as problem:
+        raise LakeError(
+            f"{location.uri} has a list of deleted keys in {name}, which cannot be read "
+            f"({problem}); restore the file, or write {{}} into it to forget what was deleted"
+        ) from None
 
 
 def _manifest_name(number: int) -> str:

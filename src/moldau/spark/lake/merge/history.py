@@ -26,7 +26,7 @@ from moldau.spark.lake.merge.deleted_keys import MarksFile, MarksPlan, read_mark
 from moldau.spark.lake.merge.matches import join, matches
 from moldau.spark.lake.merge.older import Order
 from moldau.spark.lake.merge.staged import INDEX, ROW
-from moldau.spark.lake.merge.table_file import OpenFile, TableFile
+from moldau.spark.lake.merge.target import TableFile
 from moldau.spark.lake.merge.upsert import MergePlan
 from moldau.spark.lake.order import DELETES
 
@@ -68,10 +68,9 @@ def versions_in(
     """The versions of these keys in a file of the table."""
     schema = timeline_schema(plan.write.schema, plan.keys, plan.order)
     stored = [name for name in schema.names if name not in (KIND, FILE, ROW)]
-    with OpenFile(plan.write.location, file, plan.write.schema) as opened:
-        firsts = np.cumsum([0, *(opened.rows_in(group) for group in opened.groups)])
+    with file.open(plan.write) as opened:
         for group, found in matches(opened, source, plan.keys, stored):
-            rows = pc.add(found.column(ROW), int(firsts[group]))
+            rows = pc.add(found.column(ROW), opened.rows_before(group))
             yield from _entries(found.drop([ROW, INDEX]), Kind.VERSION, number, rows, schema)
 
 
@@ -183,7 +182,7 @@ def patch_file(plan: MergePlan, file: TableFile, patch: pa.Table) -> list[FileWr
     numbers = patch.column(ROW).to_numpy()
     folders = Folders(plan.write)
     try:
-        with OpenFile(plan.write.location, file, plan.write.schema) as opened:
+        with file.open(plan.write) as opened:
             first = 0
             for group in opened.groups:
                 for batch in opened.batches(group):

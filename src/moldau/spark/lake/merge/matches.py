@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from moldau.spark.lake.merge.staged import INDEX, ROW
-from moldau.spark.lake.merge.table_file import OpenFile
+from moldau.spark.lake.merge.target import OpenFile
 
 
 def matches(

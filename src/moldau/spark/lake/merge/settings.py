@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from moldau.spark.lake.errors import LakeError, SchemaConflict
 from moldau.spark.lake.files import FileWritten
@@ -68,16 +67,18 @@ class MergeSettings:
         self,
         path: str,
         schema: StructType,
-        table: DeltaTable | None,
+        table: Collection[str],
         partition_by: Sequence[str] = (),
     ) -> pa.Schema:
         """Return what the table keeps of a batch: everything, except the record order if there is
         `order_by`, and a column that only says which rows delete; and what a history adds.
+
+        `table` has the names of the columns that the table has already.
         """
         given = arrow_schema(path, schema)
         left_out = {RECORD_ORDER} if self.order_by else set()
         flag = self.delete_where.strip("` ").lower()
-        if table is None or flag not in {field.name.lower() for field in table.schema().fields}:
+        if flag not in {name.lower() for name in table}:
             left_out.update(name for name in given.names if name.lower() == flag)
         left_out -= {*self.keys, *self.order_by, *partition_by}
         fields = [field for field in given if field.name not in left_out]
@@ -171,6 +172,16 @@ class MergeSettings:
                         f"is {self._why(name)}, but null in {nulls} rows or more of the batch",
                         "filter them out, or fill them",
                     )
+
+    def require_history(
+        self, path: str, table: Collection[str], has_rows: Callable[[], bool]
+    ) -> None:
+        """LakeError if the table, with columns of these names, has rows without a history."""
+        if self.scd == 2 and IS_CURRENT not in table and has_rows():
+            raise LakeError(
+                f"{path} has rows without a history, which scd = 2 cannot continue; write to "
+                "another table"
+            )
 
     def _why(self, name: str) -> str:
         if name in self.keys:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from moldau.spark.lake.files import conformed
 from moldau.spark.lake.location import Store
+from moldau.spark.lake.order import ALONE, DELETES
 
 # The number of a staged row, and of a row in a file of the table.
 INDEX, ROW = "__moldau_index", "__moldau_row_number"
+# Columns that are staged beside those of the table.
+MARKS = (pa.field(DELETES, pa.bool_()), pa.field(ALONE, pa.bool_()))
+
+
+def with_marks(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([*schema, *MARKS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,12 @@ class Staged:
             found.append(StagedFile(file.path, file.rows, first))
             first += file.rows
         return cls(location, tuple(found), schema)
+
+    def in_types_of(self, table: pa.Schema) -> Staged:
+        """Return the same rows in the types of the table: it may have got wider ones since."""
+        known = set(table.names)
+        fields = [table.field(each.name) if each.name in known else each for each in self.schema]
+        return replace(self, schema=pa.schema(fields))
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return these columns of all rows, and INDEX. Meant for the few that decide."""
@@ -73,5 +87,5 @@ class Staged:
         first = file.first
         with pq.ParquetFile(self.location.open(file.path)) as parquet:
             for batch in parquet.iter_batches(batch_size=8192):
-                yield first, pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+                yield first, conformed(batch, self.schema)
                 first += batch.num_rows

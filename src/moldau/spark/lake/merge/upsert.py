@@ -19,7 +19,7 @@ from moldau.spark.lake.files import FileWritten, Folders, WritePlan
 from moldau.spark.lake.merge.matches import join, matches
 from moldau.spark.lake.merge.older import Order
 from moldau.spark.lake.merge.staged import INDEX, ROW, Staged
-from moldau.spark.lake.merge.table_file import OpenFile, TableFile
+from moldau.spark.lake.merge.target import OpenFile, TableFile
 from moldau.spark.lake.order import DELETES
 
 Indices = np.ndarray[Any, Any]
@@ -51,7 +51,7 @@ class FileMerged:
     """The outcome of a file: staged rows that met a row of it, those that were older, and what it
     was replaced by. `is_changed` without any file means that all rows are gone."""
 
-    path: str
+    identity: str
     met: Indices = field(default_factory=no_indices)
     older: Indices = field(default_factory=no_indices)
     is_changed: bool = False
@@ -62,7 +62,7 @@ def merge_file(plan: MergePlan, source: pa.Table, file: TableFile) -> FileMerged
     """Write the file anew where the batch changes it."""
     met, older = [no_indices()], [no_indices()]
     changes: dict[int, tuple[Indices, Indices]] = {}
-    with OpenFile(plan.write.location, file, plan.write.schema) as opened:
+    with file.open(plan.write) as opened:
         for group, found in matches(opened, source, plan.keys, plan.order.needed):
             indices = found.column(INDEX).to_numpy()
             loses = _loses(plan, source.take(found.column(INDEX)), found)
@@ -74,7 +74,9 @@ def merge_file(plan: MergePlan, source: pa.Table, file: TableFile) -> FileMerged
         if changes:
             deletes = source.column(DELETES).to_numpy()
             written = _rewritten(plan, opened, changes, deletes)
-    return FileMerged(file.path, np.concatenate(met), np.concatenate(older), bool(changes), written)
+    return FileMerged(
+        file.identity, np.concatenate(met), np.concatenate(older), bool(changes), written
+    )
 
 
 def _loses(plan: MergePlan, source: pa.Table, target: pa.Table) -> np.ndarray[Any, Any]:
@@ -156,7 +158,7 @@ def pairs(
 ) -> Iterator[pa.RecordBatch]:
     """INDEX, and structs `source` and `target` of these columns, of rows with the same keys."""
     ours, theirs = columns
-    with OpenFile(plan.write.location, file, plan.write.schema) as opened:
+    with file.open(plan.write) as opened:
         for _, found in matches(opened, source, plan.keys, theirs.names):
             found = found.sort_by(INDEX)
             indices = found.column(INDEX).to_numpy()

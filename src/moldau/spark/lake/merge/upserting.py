@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from deltalake import DeltaTable, Transaction
-from deltalake.transaction import AddAction, RemoveAction
 
 from moldau.spark.lake.files import FileWritten, WritePlan
 from moldau.spark.lake.merge.deleted_keys import (
@@ -24,7 +20,7 @@ from moldau.spark.lake.merge.deleted_keys import (
 )
 from moldau.spark.lake.merge.older import Order
 from moldau.spark.lake.merge.staged import Staged
-from moldau.spark.lake.merge.table_file import TableFile, files_of
+from moldau.spark.lake.merge.target import Changes, TableFile, Target
 from moldau.spark.lake.merge.upsert import (
     FileMerged,
     Indices,
@@ -37,14 +33,6 @@ from moldau.spark.lake.merge.upsert import (
 
 # A task looks through files of this size in all, unless there are tasks to spare.
 TASK_BYTES = 256 << 20
-
-
-@dataclass(slots=True)
-class Changes:
-    """The actions of a commit, and transaction identifiers beside those of the batch."""
-
-    actions: list[AddAction | RemoveAction] = field(default_factory=list)
-    transactions: list[Transaction] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +70,29 @@ class Upserting:
     keys: tuple[str, ...]
     order: Order
     deleted: DeletedKeys
-    plan_of: Callable[[DeltaTable], WritePlan]
     # Says which staged rows a condition of the merge holds back, of those that meet some in files.
     held_back: Callable[[MergePlan, Sequence[Sequence[TableFile]]], Indices] | None = None
+    _plan: WritePlan | None = None
     _merged: dict[str, FileMerged] = field(default_factory=dict)
     _outdated: dict[str, Indices] = field(default_factory=dict)
     _added: tuple[Indices, list[FileWritten], list[MarksFile]] | None = None
 
-    def against(self, table: DeltaTable) -> Changes:
+    def against(self, target: Target) -> Changes:
         """Return what makes this version of the table one with the batch in it."""
         if not self.staged.files:
             return Changes()
         now_ms = time.time_ns() // 1_000_000
-        plan = MergePlan(self.plan_of(table), self.staged, self.keys, self.order)
+        if self._plan != target.plan:
+            # The table has other columns or partitions than files that were written before.
+            self._plan, self._merged, self._added = target.plan, {}, None
+        staged = self.staged.in_types_of(target.plan.schema)
+        plan = MergePlan(target.plan, staged, self.keys, self.order)
         marks_plan = MarksPlan.of(plan.write, self.keys, self.order, now_ms)
-        marks = self.deleted.files(table, self.order) if self.order.needed else ()
-        files = files_of(table, key_ranges(self.written, self.keys))
+        listed = target.deleted_keys
+        marks = self.deleted.files(listed, self.order) if self.order.needed else ()
+        files = target.files(staged, self.written, self.keys)
         self._look_through(plan, marks_plan, files, marks)
-        merged = [self._merged[file.path] for file in files]
+        merged = [self._merged[file.identity] for file in files]
         older = _union(*(each.older for each in merged), *(self._outdated[m.path] for m in marks))
         settled = _union(older, *(each.met for each in merged))
         if self._added is None or not np.array_equal(self._added[0], settled):
@@ -111,12 +104,12 @@ class Upserting:
         changes = Changes()
         for file, outcome in zip(files, merged, strict=True):
             if outcome.is_changed:
-                changes.actions.append(file.remove_action(now_ms))
-                changes.actions += map(add_action, outcome.written)
-        changes.actions += map(add_action, added)
+                changes.removed.append(file)
+                changes.added += outcome.written
+        changes.added += added
         if fresh:
             count = self.deleted.joined(self.run, marks_plan, [*marks, *fresh])
-            changes.transactions.append(self.deleted.record(count, self.order, now_ms))
+            changes.deleted_keys = self.deleted.record(count, self.order, now_ms)
         return changes
 
     def _look_through(
@@ -126,14 +119,14 @@ class Upserting:
         files: Sequence[TableFile],
         marks: Sequence[MarksFile],
     ) -> None:
-        unseen = [file for file in files if file.path not in self._merged]
+        unseen = [file for file in files if file.identity not in self._merged]
         groups = shared_out(unseen, self.slots)
         if self.held_back is not None and unseen:
             plan = replace(plan, held=self.held_back(plan, groups))
         work = [_Work(files=group) for group in groups]
         work += [_Work(marks=[file]) for file in marks if file.path not in self._outdated]
         for merged, old in self.run(partial(_merge, plan, marks_plan), work):
-            self._merged.update({each.path: each for each in merged})
+            self._merged.update({each.identity: each for each in merged})
             self._outdated.update(old)
 
 
@@ -157,31 +150,6 @@ def _add(
         # Whatever comes later is newer then, so there is nothing to remember.
         return added, []
     return added, write_marks(marks, plan.staged, work.number, work.older)
-
-
-def add_action(file: FileWritten) -> AddAction:
-    return AddAction(
-        path=file.path,
-        size=file.size,
-        partition_values=file.partition_values,
-        modification_time=file.modified_ms,
-        data_change=True,
-        stats=file.stats,
-    )
-
-
-def key_ranges(
-    written: Sequence[FileWritten], keys: Sequence[str]
-) -> Mapping[str, tuple[Any, Any]]:
-    """Return the least and greatest of each key in the batch, where the files' stats have them."""
-    stats = [json.loads(file.stats) for file in written]
-    ranges = {}
-    for key in keys:
-        lows = [each["minValues"].get(key) for each in stats]
-        highs = [each["maxValues"].get(key) for each in stats]
-        if lows and None not in lows and None not in highs:
-            ranges[key] = min(lows), max(highs)
-    return ranges
 
 
 def shared_out(files: Sequence[TableFile], slots: int) -> list[list[TableFile]]:

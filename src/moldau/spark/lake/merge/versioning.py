@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from moldau.spark.lake.files import FileWritten, WritePlan, conformed
+from moldau.spark.lake.files import FileWritten, conformed
 from moldau.spark.lake.merge.deleted_keys import (
     DeletedKeys,
     MarksFile,
@@ -40,9 +39,9 @@ from moldau.spark.lake.merge.history import (
 )
 from moldau.spark.lake.merge.older import Order
 from moldau.spark.lake.merge.staged import Staged
-from moldau.spark.lake.merge.table_file import TableFile, files_of
+from moldau.spark.lake.merge.target import Changes, TableFile, Target
 from moldau.spark.lake.merge.upsert import MergePlan, no_indices
-from moldau.spark.lake.merge.upserting import Changes, add_action, key_ranges, shared_out
+from moldau.spark.lake.merge.upserting import shared_out
 from moldau.spark.lake.tasks import map_in_arrow
 
 if TYPE_CHECKING:
@@ -113,30 +112,30 @@ class Versioning:
     keys: tuple[str, ...]
     order: Order
     deleted: DeletedKeys
-    plan_of: Callable[[DeltaTable], WritePlan]
     _last: tuple[object, Changes] | None = None
 
-    def against(self, table: DeltaTable) -> Changes:
+    def against(self, target: Target) -> Changes:
         """Return what makes this version of the table one with the batch in it."""
         if not self.staged.files:
             return Changes()
-        files = files_of(table, key_ranges(self.written, self.keys))
-        marks = self.deleted.files(table, self.order, is_strict=True)
-        seen = ([file.path for file in files], marks)
+        staged = self.staged.in_types_of(target.plan.schema)
+        plan = MergePlan(target.plan, staged, self.keys, self.order)
+        files = target.files(staged, self.written, self.keys)
+        marks = self.deleted.files(target.deleted_keys, self.order, is_strict=True)
+        seen = (target.plan, [file.identity for file in files], marks)
         if self._last is None or self._last[0] != seen:
             # Others may have committed, but nothing that could have to do with these keys.
-            self._last = seen, self._changes(table, files, marks)
+            self._last = seen, self._changes(plan, files, marks)
         return self._last[1]
 
     def _changes(
-        self, table: DeltaTable, files: Sequence[TableFile], marks: Sequence[MarksFile]
+        self, plan: MergePlan, files: Sequence[TableFile], marks: Sequence[MarksFile]
     ) -> Changes:
         now_ms = time.time_ns() // 1_000_000
-        plan = MergePlan(self.plan_of(table), self.staged, self.keys, self.order)
         marks_plan = MarksPlan.of(plan.write, self.keys, self.order, now_ms, (VALID_FROM,))
-        numbers = {file.path: number for number, file in enumerate(files)}
+        numbers = {file.identity: number for number, file in enumerate(files)}
         work = [
-            Reading(files={numbers[file.path]: file for file in group})
+            Reading(files={numbers[file.identity]: file for file in group})
             for group in shared_out(files, self.slots)
         ]
         work += [Reading(marks=[file]) for file in marks]
@@ -165,13 +164,11 @@ class Versioning:
             for each in range(len(self.staged.files))
         ]
         done = self.run(partial(_write, plan, marks_plan), work)
-        changes = Changes([file.remove_action(marks_plan.now_ms) for file in changed])
-        changes.actions += [add_action(file) for written, _ in done for file in written]
+        changes = Changes(changed, [file for written, _ in done for file in written])
         fresh = [file for _, each in done for file in each]
         if fresh:
             count = self.deleted.joined(self.run, marks_plan, [*marks, *fresh])
-            record = self.deleted.record(count, self.order, marks_plan.now_ms)
-            changes.transactions.append(record)
+            changes.deleted_keys = self.deleted.record(count, self.order, marks_plan.now_ms)
         return changes
 
 

@@ -30,8 +30,8 @@ from moldau.spark.pipeline.file.settings import (
     SINK_TYPES,
     SINKS,
     AnySink,
-    DeltaSinkSettings,
     GeneralSettings,
+    LakeSinkSettings,
     PipelineSettings,
     SourceSettings,
     StepSettings,
@@ -362,7 +362,7 @@ class _Reading:
             self._add(f"there is no source, table or step {sink.from_!r}{hint}", *path, "from")
         if sink.trigger is not None:
             self._interval(sink.trigger, *path, "trigger")
-        if isinstance(sink, DeltaSinkSettings):
+        if isinstance(sink, LakeSinkSettings):
             self._interval(sink.delete_retention, *path, "delete_retention")
         problem = mode_problem(sink)
         if problem:

@@ -124,6 +124,13 @@ class LakeSinkSettings(SinkSettings, frozen=True, kw_only=True):
     order_by: str | list[str] = []
     # An SQL condition, for upsert: rows of which it holds delete theirs in the table.
     delete_where: str = ""
+    # How long an older row cannot bring a deleted one back.
+    delete_retention: str = "7 days"
+    # An SQL condition over `source` and `target`: without it a row of the table stays.
+    merge_where: str = ""
+    # 2 keeps all versions of a row, each with the time that it was valid.
+    scd: Literal[1, 2] = 1
+    valid_from: str = ""
     partition_by: list[str] = []
     optimize_every: int = 20
 
@@ -134,13 +141,6 @@ class LakeSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
 class DeltaSinkSettings(LakeSinkSettings, frozen=True, kw_only=True):
     path: str
-    # How long an older row cannot bring a deleted one back.
-    delete_retention: str = "7 days"
-    # An SQL condition over `source` and `target`: without it a row of the table stays.
-    merge_where: str = ""
-    # 2 keeps all versions of a row, each with the time that it was valid.
-    scd: Literal[1, 2] = 1
-    valid_from: str = ""
     storage_options: dict[str, str] = {}
 
 

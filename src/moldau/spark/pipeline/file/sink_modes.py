@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from moldau.spark.pipeline.file.settings import (
     AnySink,
-    DeltaSinkSettings,
     LakeSinkSettings,
     ParquetSink,
     TopicSink,
@@ -26,7 +25,7 @@ def mode_problem(sink: AnySink) -> str:
             return "'order_by' needs 'keys', the columns that identify a row"
         if sink.delete_where and not sink.keys:
             return "'delete_where' needs 'keys', the columns that identify a row"
-        return _history_problem(sink) if isinstance(sink, DeltaSinkSettings) else ""
+        return _history_problem(sink)
     if isinstance(sink, ParquetSink) and mode not in (None, "append"):
         return (
             f'Parquet files can only be appended to, so {mode} is not possible; use type = "delta"'
@@ -43,7 +42,7 @@ def mode_problem(sink: AnySink) -> str:
     return ""
 
 
-def _history_problem(sink: DeltaSinkSettings) -> str:
+def _history_problem(sink: LakeSinkSettings) -> str:
     for name in ("merge_where", "valid_from"):
         if getattr(sink, name) and not sink.keys:
             return f"'{name}' needs 'keys', the columns that identify a row"

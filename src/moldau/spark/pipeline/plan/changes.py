@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from moldau.spark.names import CHANGED, CHANGES, DELETED, POSITION
-from moldau.spark.pipeline.file.settings import DeltaSinkSettings, LakeSinkSettings
+from moldau.spark.pipeline.file.settings import LakeSinkSettings
 
 S = TypeVar("S", bound=LakeSinkSettings)
 
@@ -24,7 +24,7 @@ def with_defaults(sink: S, columns: Collection[str]) -> S:
     given: dict[str, object] = {}
     if not sink.orders:
         given["order_by"] = POSITION
-        if isinstance(sink, DeltaSinkSettings) and sink.scd == 2 and not sink.valid_from:
+        if sink.scd == 2 and not sink.valid_from:
             given["valid_from"] = CHANGED
     if not sink.delete_where:
         given["delete_where"] = DELETED

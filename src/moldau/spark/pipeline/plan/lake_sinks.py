@@ -15,6 +15,7 @@ from moldau.spark.pipeline.file.settings import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -42,7 +43,13 @@ def committed(
 ) -> tuple[int, Offsets] | None:
     """Return the last batch that the table has, and its offsets; None if it has none."""
     if isinstance(sink, IcebergSinkSettings):
-        return _iceberg(file, sink, target, app_id).committed_offsets()
+        from moldau.spark.lake import IcebergSink
+
+        # How rows are merged may follow from their columns, and is of no matter here.
+        table = IcebergSink(
+            target, app_id=app_id, warehouse=_warehouse(file, sink), catalog=sink.catalog
+        )
+        return table.committed_offsets()
     assert isinstance(sink, DeltaSinkSettings)
     from moldau.spark.lake import committed_offsets
 
@@ -51,15 +58,24 @@ def committed(
 
 def is_there(file: PipelineFile, sink: LakeSinkSettings, target: str) -> bool:
     """Return whether the table exists."""
+    return schema_in_table(file, sink, target) is not None
+
+
+def schema_in_table(file: PipelineFile, sink: LakeSinkSettings, target: str) -> pa.Schema | None:
+    """Return the columns of the table; None where there is none."""
     if isinstance(sink, IcebergSinkSettings):
         from moldau.spark.lake.iceberg.catalog import CatalogTable
+        from moldau.spark.lake.iceberg.schema import arrow_of
 
-        return CatalogTable(target, _warehouse(file, sink), sink.catalog).open() is not None
+        found = CatalogTable(target, _warehouse(file, sink), sink.catalog).open()
+        return None if found is None else arrow_of(found.schema())
     assert isinstance(sink, DeltaSinkSettings)
+    from moldau.spark.lake.evolution import schema_of
     from moldau.spark.lake.journal import open_table
     from moldau.spark.lake.location import Location
 
-    return open_table(Location.parse(target, sink.storage_options)) is not None
+    table = open_table(Location.parse(target, sink.storage_options))
+    return None if table is None else schema_of(table)
 
 
 def partition_columns(sink: LakeSinkSettings | ParquetSink) -> list[str]:
@@ -105,6 +121,10 @@ def _iceberg(
         keys=sink.keys,
         order_by=sink.orders,
         delete_where=sink.delete_where,
+        delete_retention=timedelta(seconds=seconds_of(sink.delete_retention)),
+        merge_where=sink.merge_where,
+        scd=sink.scd,
+        valid_from=sink.valid_from,
         partition_by=sink.partition_by,
         optimize_every=sink.optimize_every,
     )

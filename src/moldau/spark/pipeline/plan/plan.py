@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from moldau.spark.formats.spec import Sharing
 from moldau.spark.names import RECORD_ORDER
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file.file import PipelineFile
@@ -58,14 +59,19 @@ class PlannedSink:
 
 
 class Plan:
-    """The sinks of a pipeline over one session."""
+    """The sinks of a pipeline over one session; `run` names the run in which they share reads."""
 
     def __init__(
-        self, file: PipelineFile, spark: SparkSession, store: Callable[[], SchemaCatalog]
+        self,
+        file: PipelineFile,
+        spark: SparkSession,
+        store: Callable[[], SchemaCatalog],
+        run: str = "",
     ) -> None:
         from moldau.spark.formats.source import ValueSource
 
         spark.dataSource.register(ValueSource)
+        self.run = run
         self._file = file
         self._store = store
         self._sources = Sources(file, spark, store)
@@ -87,7 +93,10 @@ class Plan:
         """
         readings = {
             source: Reading(
-                sends=source in sink.sends, start=starts.get(source), is_ordered=sink.is_ordered
+                sends=source in sink.sends,
+                start=starts.get(source),
+                is_ordered=sink.is_ordered,
+                sharing=self._sharing(source, sink),
             )
             for source in self._file.settings.sources
         }
@@ -108,6 +117,13 @@ class Plan:
         frame = self._written(sink, writer, readings)
         counted = self._sources.observations
         return frame, {name: counted[name] for name in sink.sources if name in counted}
+
+    def _sharing(self, source: str, sink: PlannedSink) -> Sharing | None:
+        readers = [each for each in self.sinks.values() if source in each.sources]
+        if not self.run or len(readers) < 2:
+            return None
+        is_ordered = any(each.is_ordered for each in readers)
+        return Sharing(self.run, sink.writer.name, len(readers), is_ordered)
 
     def _written(
         self, sink: PlannedSink, writer: Writer, readings: Mapping[str, Reading]

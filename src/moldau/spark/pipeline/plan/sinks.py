@@ -32,7 +32,7 @@ from moldau.spark.pipeline.file.settings import (
     TopicSink,
 )
 from moldau.spark.pipeline.plan.changes import with_defaults
-from moldau.spark.pipeline.plan.lake_sinks import lake_sink, partition_columns
+from moldau.spark.pipeline.plan.lake_sinks import lake_sink, partition_columns, schema_in_table
 from moldau.spark.pipeline.plan.modes import OutputMode
 from moldau.spark.pipeline.reasons import in_words
 from moldau.spark.sink.batches import send_frame
@@ -121,7 +121,6 @@ class Writer:
             self._require_columns(frame, sink.keys, "keys")
             self._require_columns(frame, sink.orders, "order_by")
             self._require_condition(frame, sink.delete_where, "delete_where")
-        if isinstance(sink, DeltaSinkSettings):
             self._require_columns(frame, [sink.valid_from] if sink.valid_from else [], "valid_from")
             if sink.merge_where:
                 pairs = self._pairs(frame, sink)
@@ -316,21 +315,17 @@ class Writer:
         except PySparkException as problem:
             raise self._error(in_words(problem), setting) from None
 
-    def _pairs(self, frame: DataFrame, sink: DeltaSinkSettings) -> DataFrame:
+    def _pairs(self, frame: DataFrame, sink: LakeSinkSettings) -> DataFrame:
         """Return a frame of two rows each, as the condition of a merge sees them."""
         from pyspark.sql import functions as f
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from moldau.spark.lake.evolution import schema_of
-        from moldau.spark.lake.journal import open_table
-        from moldau.spark.lake.location import Location
-
         row = [f.col(f"`{name}`") for name in frame.columns]
-        table = open_table(Location.parse(self.target, sink.storage_options))
+        table = schema_in_table(self.file, sink, self.target)
         # What only the table has may decide as well.
         more = [
             f.lit(None).cast(field.dataType).alias(field.name)
-            for field in (() if table is None else from_arrow_schema(schema_of(table)))
+            for field in (() if table is None else from_arrow_schema(table))
             if field.name not in frame.columns
         ]
         return frame.select(f.struct(*row).alias("source"), f.struct(*row, *more).alias("target"))

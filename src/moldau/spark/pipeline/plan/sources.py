@@ -13,7 +13,7 @@ import msgspec
 
 from moldau.spark.formats import BadRecords, ValueSpec
 from moldau.spark.formats.errors import FormatError
-from moldau.spark.formats.spec import BAD, Registered
+from moldau.spark.formats.spec import BAD, Registered, Sharing
 from moldau.spark.names import ORDER_FIELDS, RECORD_ORDER
 from moldau.spark.pipeline.errors import PipelineError, nearest
 from moldau.spark.pipeline.file.file import PipelineFile
@@ -41,7 +41,8 @@ class Reading:
     letters.
 
     `start` is the value of `startingOffsets`; the times are milliseconds and for batch queries.
-    With `is_ordered` there is the column RECORD_ORDER.
+    With `is_ordered` there is the column RECORD_ORDER. With `sharing`, what is read is there for
+    other sinks, too.
     """
 
     kind: Literal["stream", "batch"] = "stream"
@@ -50,6 +51,7 @@ class Reading:
     from_ms: int | None = None
     until_ms: int | None = None
     is_ordered: bool = False
+    sharing: Sharing | None = None
 
 
 class Sources:
@@ -95,7 +97,9 @@ class Sources:
 
         spec = self._spec(name)
         bad = msgspec.structs.replace(spec.bad_records, sends=reading.sends)
-        spec = msgspec.structs.replace(spec, bad_records=bad, is_ordered=reading.is_ordered)
+        spec = msgspec.structs.replace(
+            spec, bad_records=bad, is_ordered=reading.is_ordered, sharing=reading.sharing
+        )
         reader: Any = self._spark.readStream if reading.kind == "stream" else self._spark.read
         options = source_options(spec, self._options(name, reading))
         try:
@@ -193,7 +197,7 @@ class Sources:
     def _new_spec(self, name: str) -> ValueSpec:
         from pyspark.sql.types import StringType, StructField, StructType
 
-        from moldau.spark.formats.source import RECORD_TYPES
+        from moldau.spark.formats.parsing import RECORD_TYPES
 
         settings = self._file.settings
         source = settings.sources[name]

@@ -17,6 +17,7 @@ from py4j.protocol import (  # type: ignore[import-untyped]
 )
 
 from moldau.spark.errors import log
+from moldau.spark.formats.shared_batches import forget
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file.file import PipelineFile
 from moldau.spark.pipeline.plan.plan import Plan
@@ -134,6 +135,7 @@ class Running:
         finally:
             logging.getLogger(PROXY_LOG).removeFilter(_is_news)
             self.checkpoint.release()
+            forget(self.plan.run)
 
     def _follow(self, on_progress: OnProgress | None) -> None:
         for name, query in self.queries.items():

@@ -15,7 +15,7 @@ import msgspec
 import moldau
 from moldau.client.pipelines.status import PipelineStatus, SinkStatus, SourceStatus, State
 from moldau.spark.pipeline.file.file import PipelineFile
-from moldau.spark.pipeline.file.settings import AnySink, TopicSink
+from moldau.spark.pipeline.file.settings import AnySink, IcebergSinkSettings, TopicSink
 from moldau.spark.pipeline.plan.topics import dead_letter_topic
 from moldau.spark.pipeline.run.progress import SinkProgress
 
@@ -116,9 +116,17 @@ def _first_sink(file: PipelineFile, name: str, sink: AnySink) -> SinkStatus:
         target=topic or path or named,
         path=path,
         topic=topic,
+        warehouse=_warehouse(file, sink),
         mode=sink.mode,
         trigger=sink.trigger or file.settings.general.trigger,
     )
+
+
+def _warehouse(file: PipelineFile, sink: AnySink) -> str | None:
+    """Return the folder with the catalog of an Iceberg table; None for others and for topics."""
+    if not isinstance(sink, IcebergSinkSettings) or sink.catalog:
+        return None
+    return file.resolve(sink.warehouse)
 
 
 def _user() -> str | None:

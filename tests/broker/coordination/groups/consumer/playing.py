@@ -20,6 +20,7 @@ from moldau.broker.coordination.groups.consumer.messages import (
     HeartbeatAnswer,
     Limits,
     Refused,
+    SteadyBeat,
 )
 from moldau.broker.coordination.groups.consumer.parts import ResolvedRegex
 from moldau.broker.coordination.groups.consumer.regexes import matching
@@ -112,6 +113,7 @@ class Table:
         self.crash_after = -1
         self.refuses_next = False
         self.waiting: list[Ticket] = []
+        self.steady_beats = 0
 
     def new_consumer(self, id: str) -> ConsumerGroup:
         return ConsumerGroup(
@@ -140,7 +142,10 @@ class Table:
         request = Heartbeat(member, epoch, now_ms=self.now, **more)
         ticket = ticket or Ticket()
         if isinstance(self.group, ConsumerGroup):
+            steady, written = self._steady(self.group, request), len(self.log)
             self.see_to(self.group.heartbeat(request, ticket, self.now))
+            # Whoever is answered the short way would have been answered so the long way.
+            assert steady is None or (steady, written) == (ticket.body, len(self.log))
         elif epoch == 0:
             classic = self.group
             assert isinstance(classic, ClassicGroup)
@@ -159,6 +164,21 @@ class Table:
         else:
             ticket.answer(HeartbeatAnswer(Error.GROUP_ID_NOT_FOUND))
         return ticket.body
+
+    def _steady(self, group: ConsumerGroup, request: Heartbeat) -> HeartbeatAnswer | None:
+        news = (request.rack, request.topics, request.regex, request.assignor, request.owned)
+        if request.epoch <= 0 or request.rebalance_timeout_ms != -1 or news != (None,) * 5:
+            return None
+        beat = SteadyBeat(
+            request.member_id,
+            request.epoch,
+            request.instance_id,
+            request.client_id,
+            request.client_host,
+        )
+        found = group.steady(beat, self.now)
+        self.steady_beats += found is not None
+        return found
 
     def join(self, member: str, topics: frozenset[str], **more: Any) -> Any:
         return self.beat(

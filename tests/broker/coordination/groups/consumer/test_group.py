@@ -40,6 +40,34 @@ def test_the_first_member_gets_everything_in_the_first_epoch() -> None:
     assert quiet.assignment is None
 
 
+def test_only_who_has_what_it_shall_have_is_answered_the_short_way() -> None:
+    table, _ = seated()
+    ok(table.join("a", T))
+    ok(table.beat("a", 2))
+    assert table.steady_beats == 1
+    ok(table.join("b", T))
+    kept = ok(table.beat("a", 2)).assignment
+    assert kept is not None
+    ok(table.beat("b", 3))
+    ok(table.beat("a", 2, owned=kept))
+    ok(table.beat("b", 3))
+    assert table.steady_beats == 1
+    ok(table.beat("a", 3))
+    ok(table.beat("b", 3))
+    assert table.steady_beats == 3
+    # A topic that grows is seen at the next heartbeat.
+    table.topics.grow("t", 1)
+    ok(table.beat("a", 3))
+    assert table.steady_beats == 3
+    # And who was answered so is not silent.
+    table, _ = seated()
+    ok(table.join("a", T))
+    for _ in range(4):
+        table.turn(SESSION_MS // 2)
+        ok(table.beat("a", 2))
+    assert table.steady_beats == 4
+
+
 def test_a_second_member_gets_its_share_once_the_first_has_given_it_up() -> None:
     table, t = seated()
     ok(table.join("a", T))

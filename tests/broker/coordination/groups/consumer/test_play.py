@@ -8,6 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from moldau.broker.coordination.groups.consumer.group import ConsumerGroup
+from moldau.broker.coordination.groups.consumer.machine import GroupStatus
+from moldau.broker.coordination.groups.consumer.parts import MemberState
 from tests.broker.coordination.groups.consumer.clients import (
     ClassicConsumer,
     Consumer,
@@ -103,6 +105,16 @@ class Play:
         group = self.table.group
         if not isinstance(group, ConsumerGroup):
             return
+        state = group.state
+        assert (group.machine.status is GroupStatus.STABLE) == (
+            bool(group.members)
+            and state.epoch.epoch <= state.target_epoch.epoch
+            and all(
+                state.current(id).state is MemberState.STABLE
+                and state.current(id).epoch == state.target_epoch.epoch
+                for id in group.members
+            )
+        )
         owners: dict[Place, str] = {}
         for id in group.members:
             current = group.state.current(id)

@@ -40,6 +40,8 @@ def hash_order(keys: Iterable[T], code: Callable[[T], int]) -> list[T]:
     Keys that share a place in the table stay in the order in which they are given.
     """
     found = list(keys)
+    if len(found) < 2:
+        return found
     size = _SMALLEST_TABLE
     while len(found) > size * 3 // 4:
         size *= 2

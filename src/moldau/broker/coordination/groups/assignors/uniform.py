@@ -62,15 +62,20 @@ def _assign_alike(
         quota = least + has_more
         kept: dict[UUID, list[int]] = {}
         assigned = members[id].assigned
-        for topic in hash_order(assigned, uuid_hash):
-            if topic not in sizes:
-                continue
-            ordered = walk(assigned[topic])
-            if quota:
-                kept[topic] = ordered[:quota]
-            free += [(topic, partition) for partition in ordered[quota:]]
-            quota -= min(quota, len(ordered))
-        kept_of[id] = kept
+        held = sum(map(len, assigned.values()))
+        if held <= quota and assigned.keys() <= sizes.keys():
+            # It keeps all of it, as most do.
+            quota -= held
+        else:
+            for topic in hash_order(assigned, uuid_hash):
+                if topic not in sizes:
+                    continue
+                ordered = walk(assigned[topic])
+                if quota:
+                    kept[topic] = ordered[:quota]
+                free += [(topic, partition) for partition in ordered[quota:]]
+                quota -= min(quota, len(ordered))
+            kept_of[id] = kept
         if quota and has_more and len(members) - place > more:
             # Those who come later may have one too many already, and keep it.
             quota -= 1
@@ -80,19 +85,29 @@ def _assign_alike(
         more -= has_more
     rest = iter(free)
     for id, quota in hungry:
-        gained = gained_of[id] = {}
+        gained: dict[UUID, list[int]] = {}
         for _, (topic, partition) in zip(range(quota), rest, strict=False):
             gained.setdefault(topic, []).append(partition)
-    return {
-        id: _combine(members[id].assigned, kept, gained_of.get(id, {}))
-        for id, kept in kept_of.items()
-    }
+        if gained:
+            gained_of[id] = gained
+    found: dict[str, Assignment] = {}
+    for id, member in members.items():
+        if id in kept_of or id in gained_of:
+            found[id] = _combine(member.assigned, kept_of.get(id), gained_of.get(id, {}))
+        else:
+            found[id] = member.assigned
+    return found
 
 
 def _combine(
-    before: Assignment, kept: Mapping[UUID, list[int]], gained: Mapping[UUID, list[int]]
+    before: Assignment, kept: Mapping[UUID, list[int]] | None, gained: Mapping[UUID, list[int]]
 ) -> Assignment:
-    """Return a member's assignment; sets of partitions that did not change stay as they are."""
+    """Return a member's assignment; sets of partitions that did not change stay as they are.
+
+    Without `kept` it keeps everything.
+    """
+    if kept is None:
+        kept = {topic: walk(before[topic]) for topic in hash_order(before, uuid_hash)}
     found: dict[UUID, frozenset[int]] = {}
     for topic in (*kept, *(topic for topic in gained if topic not in kept)):
         had, has, gets = before.get(topic, _NONE), kept.get(topic, ()), gained.get(topic, ())

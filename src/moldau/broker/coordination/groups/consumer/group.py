@@ -21,6 +21,7 @@ from moldau.broker.coordination.groups.consumer.messages import (
     HeartbeatAnswer,
     Limits,
     Refused,
+    SteadyBeat,
 )
 from moldau.broker.coordination.groups.consumer.migration import downgraded
 from moldau.broker.coordination.groups.consumer.parts import (
@@ -177,6 +178,36 @@ class ConsumerGroup:
         wanted = self._regexes.due(self.state, self._topics, request.now_ms, self.limits())
         return [*effects, Resolve(wanted, context)] if wanted else effects
 
+    def steady(self, beat: SteadyBeat, now: int) -> HeartbeatAnswer | None:
+        """Answer a member that has what it shall have and says nothing new, as `heartbeat` would,
+        which changes nothing then; None if something may be to be done."""
+        state, id, epoch = self.state, beat.member_id, beat.epoch
+        current, member = state.currents.get(id), self.members.get(id)
+        if (
+            member is None
+            or current is None
+            or current.epoch != epoch
+            or current.state is not MemberState.STABLE
+            or state.target_epoch.epoch != epoch
+            or state.epoch.epoch != epoch
+            or member.classic is not None
+            or (member.client_id, member.client_host) != (beat.client_id, beat.client_host)
+            or (beat.instance_id is not None and beat.instance_id != member.instance_id)
+            or state.regex_users
+            or self._is_dead
+            or self._finishes
+            or not self.machine.is_up_to_date
+        ):
+            return None
+        limits = self.limits()
+        self.timers.set(id, Wait.SESSION, now + limits.session_timeout_ms)
+        return HeartbeatAnswer(Error.NONE, None, id, epoch, limits.heartbeat_interval_ms)
+
+    @property
+    def _finishes(self) -> bool:
+        """Whether a change that the log has half of is still to be finished."""
+        return self._is_unfinished and self._finished_at != self.state.taken_back
+
     def _beat(self, request: Heartbeat, now: int) -> HeartbeatAnswer:
         checks.check_room(self.state, request.member_id, self.limits().max_size)
         if request.instance_id is None:
@@ -245,8 +276,8 @@ class ConsumerGroup:
         known = self.members.get(id, Member())
         before = self.state.current(id)
         resubscribed = (known.topics, known.regex) != (member.topics, member.regex)
-        is_unfinished = self._is_unfinished and self._finished_at != self.state.taken_back
-        matters = machine.enroll(id, member) or is_unfinished
+        finishes = self._finishes
+        matters = machine.enroll(id, member) or finishes
         if machine.catch_up(matters):
             cause = Cause.RESUBSCRIBED if matters else Cause.TOPICS_CHANGED
             self.ledger.note(Cause.JOINED if is_new else cause, id, now)

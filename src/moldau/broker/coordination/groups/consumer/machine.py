@@ -92,7 +92,7 @@ class Machine:
         target_epoch = state.target_epoch.epoch
         if state.epoch.epoch > target_epoch:
             return GroupStatus.ASSIGNING
-        if all(_is_reconciled(state.current(id), target_epoch) for id in state.members):
+        if state.stable_in[target_epoch] == len(state.members):
             return GroupStatus.STABLE
         return GroupStatus.RECONCILING
 
@@ -110,6 +110,11 @@ class Machine:
             self._drop_unused(before.regex)
             matters |= member.regex in state.regexes if member.regex else bool(before.regex)
         return matters
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether the group epoch takes the topics into account as they are now."""
+        return self._seen_topics == (self._topics.version, self.state.taken_back)
 
     def catch_up(self, matters: bool) -> bool:
         """Let the group epoch go up if it has to, for what members said or what became of their
@@ -194,13 +199,18 @@ class Machine:
             return False
         sizes: dict[UUID, int] = {}
         members: dict[str, MemberSpec] = {}
+        # Mostly all want the same.
+        subscribed: dict[tuple[frozenset[str], str], frozenset[UUID]] = {}
         for id, member in state.members.items():
-            topics = self._subscribed(member, sizes)
+            wanted = (member.topics, member.regex)
+            topics = subscribed.get(wanted)
+            if topics is None:
+                topics = subscribed[wanted] = self._subscribed(member, sizes)
             members[id] = MemberSpec(topics, state.target(id), member.instance_id, member.rack)
         found = self.assignor.assign(members, sizes) if members else {}
         for id in members:
-            target = found.get(id, {})
-            if id not in state.targets or state.targets[id] != target:
+            target, before = found.get(id, {}), state.targets.get(id)
+            if before is None or (target is not before and target != before):
                 state.put(Part.TARGET, id, dict(target))
         state.put(Part.TARGET_EPOCH, "", TargetEpoch(state.epoch.epoch, now_ms))
         return True

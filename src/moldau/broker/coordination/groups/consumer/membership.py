@@ -23,6 +23,7 @@ from moldau.broker.coordination.groups.consumer.messages import (
     HeartbeatAnswer,
     Limits,
     Refused,
+    SteadyBeat,
 )
 from moldau.broker.coordination.groups.consumer.migration import check_upgrade, upgrade
 from moldau.broker.coordination.groups.consumer.parts import ResolvedRegex
@@ -73,6 +74,17 @@ class ConsumerMembership:
             limits=lambda: self._limits.get(group_id),
             new_classic=self._new_classic,
         )
+
+    def steady(
+        self, shards: Shards[HeldGroups], group_id: str, beat: SteadyBeat
+    ) -> HeartbeatAnswer | None:
+        """Answer a member that only lives, if there is nothing to be done or to wait for."""
+        groups = shards.find(group_id)
+        held = None if isinstance(groups, Error) else groups.by_id.get(group_id)
+        if held is None or not held.journal.is_settled:
+            return None
+        group = held.group
+        return group.steady(beat, self._now()) if isinstance(group, ConsumerGroup) else None
 
     def heartbeat(
         self,

@@ -41,6 +41,16 @@ class Heartbeat(msgspec.Struct, frozen=True):
         return self.rebalance_timeout_ms != -1 and names and self.owned is not None
 
 
+class SteadyBeat(NamedTuple):
+    """A heartbeat that says nothing but that its member lives: most of them."""
+
+    member_id: str
+    epoch: int
+    instance_id: str | None
+    client_id: str
+    client_host: str
+
+
 class HeartbeatAnswer(msgspec.Struct, frozen=True):
     """The answer to a heartbeat; no assignment means that it is as before."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from moldau.broker.coordination.groups.assignors.assignor import NOTHING, Assignment
@@ -12,12 +12,15 @@ from moldau.broker.coordination.groups.consumer.parts import (
     Current,
     GroupEpoch,
     Member,
+    MemberState,
     Owned,
     Part,
     ResolvedRegex,
     TargetEpoch,
     Value,
 )
+
+T = TypeVar("T")
 
 # Ahead of the target's, so that whoever joins first gets an epoch, whatever it subscribes to.
 _FIRST = GroupEpoch(1)
@@ -49,6 +52,7 @@ class GroupState:
         "owners",
         "regex_users",
         "regexes",
+        "stable_in",
         "taken_back",
         "target_epoch",
         "targets",
@@ -65,6 +69,8 @@ class GroupState:
         # Indexes
         self.instances: dict[str, str] = {}
         self.owners: dict[UUID, dict[int, str]] = {}
+        # How many members are Stable, by the epoch that they have come to.
+        self.stable_in: Counter[int] = Counter()
         self.topic_users: Counter[str] = Counter()
         self.regex_users: Counter[str] = Counter()
         # What was put since it was last taken.
@@ -132,6 +138,9 @@ class GroupState:
             self.instances[after.instance_id] = id
 
     def _index_current(self, id: str, before: Current | None, after: Current | None) -> None:
+        for current, by in ((before, -1), (after, 1)):
+            if current is not None and current.state is MemberState.STABLE:
+                _count(self.stable_in, current.epoch, by)
         if before is not None:
             for topic, partition in _places(before):
                 owners = self.owners.get(topic, {})
@@ -195,7 +204,7 @@ def _places(current: Current) -> Iterator[tuple[UUID, int]]:
                 yield topic, partition
 
 
-def _count(counter: Counter[str], name: str, by: int) -> None:
+def _count(counter: Counter[T], name: T, by: int) -> None:
     counter[name] += by
     if not counter[name]:
         del counter[name]

@@ -1,4 +1,4 @@
-"""Files of a table as a merge reads them: a row group at a time, in the table's own types."""
+"""Files of a Delta table as a merge reads them: a row group at a time, in the table's own types."""
 
 from __future__ import annotations
 
@@ -13,24 +13,31 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
-from moldau.spark.lake.files import partition_text
-from moldau.spark.lake.location import Store
+from moldau.spark.lake.files import WritePlan, partition_text
 
 
 @dataclass(frozen=True, slots=True)
-class TableFile:
+class DeltaFile:
     """A file of the table: its path in the folder, and the values that the folder stands for."""
 
     path: str
     size: int = 0
     values: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def identity(self) -> str:
+        # Files never change, and tables with deletion vectors are refused.
+        return self.path
+
+    def open(self, plan: WritePlan) -> OpenDeltaFile:
+        return OpenDeltaFile(plan.location.open(self.path), self.values, plan.schema)
+
     def remove_action(self, now_ms: int) -> RemoveAction:
         values = {name: partition_text(value) for name, value in self.values.items()}
         return RemoveAction(self.path, True, now_ms, self.size, values)
 
 
-def files_of(table: DeltaTable, ranges: Mapping[str, tuple[Any, Any]]) -> list[TableFile]:
+def files_of(table: DeltaTable, ranges: Mapping[str, tuple[Any, Any]]) -> list[DeltaFile]:
     """Return the files that may have rows within these ranges, as far as the log tells."""
     actions = pa.table(table.get_add_actions(flatten=True))
     for name, (low, high) in ranges.items():
@@ -43,7 +50,7 @@ def files_of(table: DeltaTable, ranges: Mapping[str, tuple[Any, Any]]) -> list[T
             actions = _kept(actions, label, compare, bound)
     names = table.metadata().partition_columns
     return [
-        TableFile(
+        DeltaFile(
             # The log's paths are those of URLs.
             unquote(row["path"]),
             row["size_bytes"],
@@ -68,16 +75,16 @@ def _kept(actions: pa.Table, label: str, compare: Any, bound: Any) -> pa.Table:
     return actions.filter(pc.fill_null(compare(column, value), True))
 
 
-class OpenFile:
+class OpenDeltaFile:
     """A file of the table that a task reads; `schema` is the table's."""
 
-    def __init__(self, location: Store, file: TableFile, schema: pa.Schema) -> None:
-        self._parquet = pq.ParquetFile(location.open(file.path))
-        self._values = file.values
+    def __init__(self, source: Any, values: Mapping[str, Any], schema: pa.Schema) -> None:
+        self._parquet = pq.ParquetFile(source)
+        self._values = values
         self._schema = schema
         self._stored = set(self._parquet.schema_arrow.names)
 
-    def __enter__(self) -> OpenFile:
+    def __enter__(self) -> OpenDeltaFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,14 +94,13 @@ class OpenFile:
     def groups(self) -> range:
         return range(self._parquet.metadata.num_row_groups)
 
-    def rows_in(self, group: int) -> int:
-        return int(self._parquet.metadata.row_group(group).num_rows)
+    def rows_before(self, group: int) -> int:
+        return sum(map(self._rows_in, range(group)))
 
     def has(self, columns: Sequence[str]) -> bool:
         return all(name in self._stored or name in self._values for name in columns)
 
     def bounds(self, group: int, name: str) -> tuple[pa.Scalar, pa.Scalar] | None:
-        """Return the least and greatest value of a column in a row group, where they are known."""
         kind = self._schema.field(name).type
         if name in self._values:
             value = pa.scalar(self._values[name], kind)
@@ -116,20 +122,21 @@ class OpenFile:
         return None
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
-        """Return these columns of a row group: few, for a row group may be large."""
         names = [name for name in columns if name in self._stored]
         rows = self._parquet.read_row_group(group, columns=names)
-        length = self.rows_in(group)
+        length = self._rows_in(group)
         schema = pa.schema([self._schema.field(name) for name in columns])
         found = [self._column(rows, each, length) for each in schema]
         return pa.Table.from_arrays(found, schema=schema)
 
     def batches(self, group: int) -> Iterator[pa.RecordBatch]:
-        """All columns of a row group's rows, some rows at a time."""
         names = [name for name in self._schema.names if name in self._stored]
         for batch in self._parquet.iter_batches(8192, row_groups=[group], columns=names):
             arrays = [self._column(batch, each, batch.num_rows) for each in self._schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _rows_in(self, group: int) -> int:
+        return int(self._parquet.metadata.row_group(group).num_rows)
 
     def _column(self, rows: Any, wanted: pa.Field, length: int) -> Any:
         if wanted.name in self._values:

@@ -1,0 +1,34 @@
+"""Logins at the HTTP side of brokers: from the client's config or the environment, never on the
+command line, which everybody on the machine can read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import typer
+
+VARIABLE = "MOLDAU_HTTP_LOGIN"
+
+
+def without_login(urls: Sequence[str], flag: str) -> list[str]:
+    """Return these addresses; BadParameter if one of them has a login in it."""
+    for url in urls:
+        parts = urlsplit(url)
+        if "@" in parts.netloc:
+            bare = parts.netloc.rpartition("@")[2]
+            raise typer.BadParameter(
+                f"the login before {bare} can be read by everybody on this machine; take that of "
+                f"--client-config, or put USER:PASSWORD into {VARIABLE}",
+                param_hint=flag,
+            )
+    return list(urls)
+
+
+def http_login() -> str:
+    """Return USER:PASSWORD from the environment; empty if the client's config is meant."""
+    given = os.environ.get(VARIABLE, "")
+    if given and ":" not in given:
+        raise typer.BadParameter("expected USER:PASSWORD", param_hint=VARIABLE)
+    return given

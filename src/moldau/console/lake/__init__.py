@@ -1,0 +1,1 @@
+"""Lake tables on this machine, as their own libraries read them."""

@@ -1,0 +1,120 @@
+"""Logins that fail: the audit tells who was tried, from where, by what and why, and a flood of
+them is one line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from moldau.testing import Broker
+from moldau.testing.waiting import until
+from moldau.wire.apis import Api
+from tests.broker.api.cluster.sasl import BASE, authenticate, connect, handshake
+from tests.broker.wire_client import Client, inside, read_records
+
+HTTP = {
+    "http.listen": "127.0.0.1:0",
+    "http.security.protocol": "SASL_PLAINTEXT",
+    "listener.name.http.plain.sasl.jaas.config": BASE[
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    ],
+    "listener.name.http.sasl.enabled.mechanisms": "PLAIN",
+}
+WHY = "the user is unknown or gave a wrong password"
+
+
+def told(caplog: pytest.LogCaptureFixture, name: str = "moldau.audit") -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == name]
+
+
+def try_password(broker: Broker, user: str) -> tuple[int, str]:
+    """What a client with a wrong password is told."""
+    with connect(broker) as client:
+        assert handshake(client, "PLAIN").error_code == 0
+        answer = authenticate(client, f"\0{user}\0a guess".encode())
+        return answer.error_code, answer.error_message
+
+
+def test_a_flood_of_guesses_is_one_line_with_those_who_were_tried(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    # No authorizer: whoever asks for passwords wants to know who guesses them.
+    with Broker(BASE) as broker:
+        answers = {try_password(broker, user) for user in ("alice", "nobody", "alice")}
+        answers |= {try_password(broker, f"guess-{number}") for number in range(150)}
+        assert len(answers) == 1
+        (line,) = told(caplog)
+        assert line == f"denied: login from 127.0.0.1 at SASL_PLAINTEXT by PLAIN as 'alice' ({WHY})"
+        # The names of one host do not push the failures of others out of the log.
+        assert len([each for each in told(caplog, "moldau.broker") if "guess-" in each]) == 0
+        with connect(broker) as client:
+            handshake(client, "GSSAPI")
+        until(lambda: len(told(caplog)) == 2, "the next kind")
+        assert told(caplog)[1] == (
+            "denied: login from 127.0.0.1 at SASL_PLAINTEXT (its mechanism is not enabled)"
+        )
+        assert any("mechanism 'GSSAPI' is not enabled" in each for each in caplog.messages)
+        inside(broker, lambda server: server.guard.audit.tell())
+        last = told(caplog)[2]
+        assert last.startswith("denied 153 times: login from 127.0.0.1 at SASL_PLAINTEXT by PLAIN")
+        assert "'alice'" in last
+        assert "'nobody'" in last
+        assert f"and others ({WHY})" in last
+    assert "a guess" not in caplog.text
+
+
+def test_guesses_over_http_are_in_the_audit_and_in_its_topic(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    settings = BASE | HTTP | {"audit.topic": "refusals", "audit.interval.ms": "100"}
+    with Broker(settings) as broker:
+        for header in ("Basic " + base64.b64encode(b"alice:a guess").decode(), "Bearer x", "X y"):
+            answer = httpx.get(f"{broker.http_url}/metrics", headers={"Authorization": header})
+            assert answer.status_code == 401
+        until(lambda: len(told(caplog)) >= 3, "the audit")
+        assert told(caplog)[:3] == [
+            f"denied: login from 127.0.0.1 at HTTP by Basic as 'alice' ({WHY})",
+            "denied: login from 127.0.0.1 at HTTP by Bearer "
+            "(neither a password nor a token that is taken here)",
+            "denied: login from 127.0.0.1 at HTTP "
+            "(neither a password nor a token that is taken here)",
+        ]
+        # Who sends nothing is asked to log in, and has not failed.
+        assert httpx.get(f"{broker.http_url}/metrics").status_code == 401
+        with connect(broker) as client:
+            assert handshake(client, "PLAIN").error_code == 0
+            assert authenticate(client, b"\0alice\0wonder land").error_code == 0
+            entries = until(lambda: read_topic(client), "the topic")
+        (first,) = [each for each in entries if each["mechanism"] == "Basic"]
+        told_of = ("decision", "principal", "host", "api", "operation", "users", "rule")
+        assert [first[name] for name in told_of] == [
+            *("denied", None, "127.0.0.1", "HTTP", "Login", ["alice"], WHY)
+        ]
+        assert len(told(caplog)) == 3
+    assert "a guess" not in caplog.text
+
+
+def read_topic(client: Client) -> list[dict[str, Any]]:
+    """All entries of the audit's topic, or none if there are not three yet."""
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    answer = client.ask(
+        Api.FETCH,
+        12,
+        max_wait=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        session_epoch=-1,
+        topics=[{"topic": "refusals", "partitions": [partition]}],
+    )
+    found = answer.responses[0].partitions[0]
+    if found.error_code:
+        return []
+    entries = [json.loads(each.value or b"") for each in read_records(found.records)]
+    return entries if len(entries) >= 3 else []
