@@ -38,10 +38,11 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 </dependencies>
 </project>
 """
-# Spark's parent POM names a mirror of Maven Central that not every network reaches.
+# Spark's parent POM names a mirror of Maven Central that not every network reaches. An empty
+# folder in its place has nothing, so that Maven goes on to Maven Central itself.
 _SETTINGS = """<settings xmlns="http://maven.apache.org/SETTINGS/1.2.0"><mirrors><mirror>
-<id>moldau-central</id><mirrorOf>gcs-maven-central-mirror</mirrorOf>
-<url>https://repo.maven.apache.org/maven2</url>
+<id>moldau-nothing</id><mirrorOf>gcs-maven-central-mirror</mirrorOf>
+<url>{nothing}</url>
 </mirror></mirrors></settings>
 """
 _DEPENDENCY = (
@@ -173,7 +174,9 @@ def fetch(name: str, wanted: Sequence[Artifact], transitive: bool = True) -> Pat
         ]
         pom.write_text(_POM.format(dependencies="\n".join(lines)))
         settings = Path(temporary) / "settings.xml"
-        settings.write_text(_SETTINGS)
+        nothing = Path(temporary) / "nothing"
+        nothing.mkdir()
+        settings.write_text(_SETTINGS.format(nothing=nothing.as_uri()))
         words = [
             maven,
             "-B",
