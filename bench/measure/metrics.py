@@ -21,17 +21,21 @@ from moldau.local.ports import free_ports
 _PIPELINED = 100
 _SMALL, _LARGE = 100, 1024
 _SCRAPES = 20
+_MOST_PERCENT = 2
 _LOOP_S = re.compile(r"^moldau_scrape_seconds_total (\S+)$", re.MULTILINE)
 _STALL_S = re.compile(r"^moldau_loop_longest_stall_seconds (\S+)$", re.MULTILINE)
 
 
 def measure_metrics(bench: Workbench) -> Iterator[Row]:
-    yield _compared(bench, f"Produce of 100 B, pipelined, {_PIPELINED}", "request", _small, 2)
-    yield _compared(bench, "Produce in bulk, 1 KiB", "message", _bulk, 2)
+    yield _compared(bench, f"Produce of 100 B, pipelined, {_PIPELINED}", "request", _small)
+    # What the kernel takes for bulk writes scatters by a third on one machine.
+    yield _compared(bench, "Produce in bulk, 1 KiB", "message", _bulk, samples_per_repeat=4)
     yield _scrapes(bench)
 
 
-def _compared(bench: Workbench, title: str, unit: str, cost: Cost, most_percent: float) -> Row:
+def _compared(
+    bench: Workbench, title: str, unit: str, cost: Cost, samples_per_repeat: int = 1
+) -> Row:
     (port,) = free_ports(1)
     off, on = costs_in_turns(
         bench,
@@ -39,6 +43,7 @@ def _compared(bench: Workbench, title: str, unit: str, cost: Cost, most_percent:
         ((), [f"http.listen=127.0.0.1:{port}"]),
         cost,
         beside=lambda: _scraped_each_second(port),
+        samples_per_repeat=samples_per_repeat,
     )
     more = 100 * (median(on) / median(off) - 1)
     return Row(
@@ -47,7 +52,7 @@ def _compared(bench: Workbench, title: str, unit: str, cost: Cost, most_percent:
         (
             figure(f"broker CPU per {unit}, without HTTP", "us", off),
             figure(f"broker CPU per {unit}, scraped each second", "us", on),
-            figure("more with metrics", "%", [more], Target(most_percent)),
+            figure("more with metrics", "%", [more], Target(_MOST_PERCENT)),
         ),
     )
 

@@ -24,15 +24,18 @@ def costs_in_turns(
     *,
     preparations: tuple[Prepare, Prepare] = (as_it_is, as_it_is),
     beside: Callable[[], AbstractContextManager[None]] = nullcontext,
+    samples_per_repeat: int = 1,
 ) -> tuple[list[float], list[float]]:
     """Return what each kind costs, sample by sample, after a first run that warms it up.
 
     Two processes of the same program differ by several percent, each for all of its life: so each
     sample has others. `beside` goes on while costs are taken.
+    Costs that scatter more than what is looked for want more samples per repeat.
     """
     costs: tuple[list[float], list[float]] = ([], [])
-    for sample in range(bench.scale.repeats):
-        bench.say(f"{title}: sample {sample + 1} of {bench.scale.repeats}")
+    samples = bench.scale.repeats * samples_per_repeat
+    for sample in range(samples):
+        bench.say(f"{title}: sample {sample + 1} of {samples}")
         brokers = [bench.start_broker(settings=each) for each in settings]
         try:
             for broker, prepare in zip(brokers, preparations, strict=True):
