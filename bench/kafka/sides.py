@@ -165,9 +165,10 @@ def wait_for_leaders(broker: BrokerUnderTest, topic: str, partitions: int) -> No
         try:
             broker.messages_in(topic, partitions)
             return
-        except KafkaException:
+        except KafkaException as problem:
             if time.monotonic() > deadline:
-                raise
+                who = type(broker).__name__
+                raise BenchFailed(f"{who}: {topic} has no leaders: {problem}") from problem
             time.sleep(0.05)
 
 

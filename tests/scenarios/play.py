@@ -75,11 +75,7 @@ class Play:
             within_s,
         )
         ends = {place: self.ledger.end_of_acknowledged(place) for place in self.places}
-        self._wait(
-            lambda: all(self.ledger.end_of_seen(place) >= ends[place] for place in self.places),
-            "what was acknowledged is read",
-            within_s,
-        )
+        self._wait_until_read(ends, within_s)
 
     def pause(self) -> None:
         """Let the writers send nothing more until `resume`."""
@@ -109,10 +105,7 @@ class Play:
             for writer in self.writers:
                 writer.__exit__(None, None, None)
             ends = {place: self.ledger.end_of_acknowledged(place) for place in self.places}
-            self._wait(
-                lambda: all(self.ledger.end_of_seen(place) >= ends[place] for place in self.places),
-                "everything is read",
-            )
+            self._wait_until_read(ends)
             for place in self.places:
                 self.ledger.check_all(place, read_all(self.cluster.bootstrap, place, ends[place]))
             self._check_group(ends)
@@ -144,6 +137,33 @@ class Play:
             if len(copies) != 1:
                 return False
         return True
+
+    def _wait_until_read(
+        self, ends: dict[TopicPartition, int], within_s: float = PATIENCE_S
+    ) -> None:
+        try:
+            self._wait(
+                lambda: all(self.ledger.end_of_seen(place) >= ends[place] for place in self.places),
+                "what was acknowledged is read",
+                within_s,
+            )
+        except Wrong as problem:
+            raise Wrong(f"{problem} ({self._unread(ends)})") from problem
+
+    def _unread(self, ends: dict[TopicPartition, int]) -> str:
+        """Say what was not read, and whether a new reader can: it tells a stuck client apart."""
+        said = []
+        for place, end in ends.items():
+            seen = self.ledger.end_of_seen(place)
+            if seen < end:
+                try:
+                    read_all(self.cluster.bootstrap, place, end)
+                    said.append(f"{place} read to {seen} of {end}, by a new reader to its end")
+                except Wrong as problem:
+                    said.append(
+                        f"{place} read to {seen} of {end}, by a new reader neither: {problem}"
+                    )
+        return "; ".join(said)
 
     def _wait(self, is_so: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + within_s
