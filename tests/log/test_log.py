@@ -252,6 +252,20 @@ def test_truncation_forgets_producers_epochs_and_times(log: Log) -> None:
     assert offsets_of(log) == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_cut_reaches_the_disk_though_the_log_goes_on_in_another_segment(log: Log) -> None:
+    put(log, *[batch_of() for _ in range(4)])
+    flush_now(log)
+    cut = log.segments.last
+    truncate_to(log, 2)
+    # Another life would have to do it, too: it begins with what counts as flushed.
+    assert log.flushed == cut.base
+    configured(log, segment_bytes=100)
+    put(log, batch_of(), epoch=1)
+    assert len(log.segments) == 2
+    assert cut.path in flush_now(log)
+    assert log.flushed == log.log_end == 3
+
+
 def test_truncating_below_the_log_restarts_it_there(log: Log) -> None:
     configured(log, segment_bytes=100)
     put(log, *[batch_of() for _ in range(5)])
@@ -262,6 +276,16 @@ def test_truncating_below_the_log_restarts_it_there(log: Log) -> None:
 
 
 # Flushing
+
+
+def flush_now(log: Log) -> list[str]:
+    """Flush a log; the files that were forced to disk."""
+    flush = prepare_flush(log)
+    assert flush is not None
+    forced = [path for path, _ in flush._files]
+    flush.run()
+    flush.done()
+    return forced
 
 
 def test_a_flush_covers_what_was_written_before_it_was_prepared(log: Log) -> None:

@@ -105,7 +105,8 @@ def load_log(
         epochs = _load_epochs(folder, names, segments)
         if not is_clean:
             end, has_markers = _recover(segments, epochs, log_start, recovery_point, recovered)
-            flushed = min(recovery_point or 0, end)
+            # The whole segment is forced anew: the last life, or this one, may have cut it.
+            flushed = min(recovery_point or 0, segments.at(min(recovery_point or 0, end - 1)).base)
             if has_markers or indexed:
                 damaged = min(recovery_point or 0, end if damaged is None else damaged)
         elif recovery_point is not None and _is_plausible(segments.last, recovery_point):

@@ -32,6 +32,9 @@ def truncate_to(log: Log, offset: int) -> None:
     log.snapshots.remove_above(end)
     log.segments.drop_after(segment)
     segment.truncate(position, end)
+    # What was cut off comes back after a power failure until this file is forced to disk. A flush
+    # of what follows must not leave it out, were it in a segment of its own, and in another life.
+    log.flushed = min(log.flushed, max(segment.base, log.log_start))
     # Not from a later one: it would not tell of transactions whose markers may still be lost.
     known = log.snapshots.before(min(log.high_watermark, end), log.segments.base)
     log.producers = rebuild_producers(log.segments.all, known, end)

@@ -172,7 +172,7 @@ class Followed:
                 logging.ERROR,
             )
             return Next.RETRY
-        return Next.CHECKPOINT if log.log_end < flushed else self._go_on()
+        return Next.CHECKPOINT if log.flushed < flushed else self._go_on()
 
     def relocate(self, leader_start: int, leader_end: int) -> Next:
         """Move to the bounds of the leader's log, [leader_start, leader_end]."""
