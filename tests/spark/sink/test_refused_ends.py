@@ -9,6 +9,7 @@ import pytest
 from moldau.peer.cluster import Cluster
 from moldau.peer.coordinators import Coordinators, PreparedTransaction
 from moldau.peer.errors import Refused
+from moldau.peer.view import Node
 from moldau.spark.sink.committing import Committer, EndRefused, TransactionLost
 from moldau.spark.sink.letter_commits import LetterCommits
 from moldau.spark.sink.letter_ranges import Letters
@@ -18,7 +19,7 @@ from moldau.spark.sink.staged import BatchName, commit_by
 from moldau.spark.sink.staging_settings import StagingSettings
 from moldau.testing import Broker
 from moldau.wire.errors import Error
-from tests.spark.sink.staging import put, stage, staged, values
+from tests.spark.sink.staging import decide, put, stage, staged, values
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, id: str, code: Error) -> None:
@@ -70,6 +71,29 @@ def test_the_refused_end_of_a_single_write_stops_nobody_else(
         commit_by(committer, [task])
     other = staged(settings, BatchName(f"{query}-other", "run", 0), topic, "b")
     commit_by(committer, [other])
+    monkeypatch.undo()
+    stage(settings, BatchName(f"{query}-third", "run", 0), topic, "c")
+    assert committer.read(query).unended is None
+
+
+def test_a_single_write_whose_coordinator_may_not_be_asked_for_stops_nobody_else(
+    settings: StagingSettings, committer: Committer, topic: str, query: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    single = BatchName(query, query, 0, is_single=True)
+    task = staged(settings, single, topic, "a")
+    decide(committer, single, task)
+    find = Coordinators._find
+
+    def refusing(self: Coordinators, ids: Collection[str]) -> dict[str, Node]:
+        if task.transaction.id in ids:
+            code = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            raise Refused(code, f"coordinator of {task.transaction.id!r}")
+        return find(self, ids)
+
+    monkeypatch.setattr(Coordinators, "_find", refusing)
+    commit_by(committer, [staged(settings, BatchName(f"{query}-other", "run", 0), topic, "b")])
+    assert f"decided write {query!r} is not finished" in caplog.text
     monkeypatch.undo()
     stage(settings, BatchName(f"{query}-third", "run", 0), topic, "c")
     assert committer.read(query).unended is None

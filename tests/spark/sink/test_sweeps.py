@@ -10,7 +10,7 @@ import pytest
 from moldau.peer.connection import Connection
 from moldau.peer.transactions import STATE_TOPIC
 from moldau.peer.view import ClusterView, Leader
-from moldau.spark.sink import committing
+from moldau.spark.sink import commits, committing
 from moldau.spark.sink.committing import Committer
 from moldau.spark.sink.sink import abort_staged
 from moldau.spark.sink.staged import BatchName, commit_by
@@ -81,3 +81,19 @@ def test_a_sweep_that_gives_up_says_so_and_the_next_one_finds_what_it_left(
     commit_by(committer, [staged(settings, batch._replace(number=1), topic, "b")])
     assert committer.ongoing(query) == []
     assert values(moldau_session_broker, topic) == ["a", "b"]
+
+
+def test_what_many_runs_that_died_have_left_is_found_by_the_one_that_commits(
+    moldau_session_broker: Broker, settings: StagingSettings, committer: Committer, topic: str,
+    query: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(commits, "KEPT_CLAIMS", 2)
+    for number in range(5):
+        staged(settings, BatchName(query, f"died-{number}", 0), topic, "a")
+    task = staged(settings, BatchName(query, "run", 0), topic, "b")
+    assert len(committer.ongoing(query)) == 6
+    commit_by(committer, [task])
+    assert committer.ongoing(query) == []
+    assert values(moldau_session_broker, topic) == ["b"]
+    # Of the claims only the last ones are kept.
+    assert len(committer.read(query).claims) == 2

@@ -17,7 +17,8 @@ The topic is compacted, and compaction must not change that result: a record tha
 would move to a later place. So every append has a key of its own, in every attempt. What no longer
 matters is deleted by tombstones: a decision with an end once a later one has ended, decisions and
 claims that never counted, and all but the last `KEPT_CLAIMS` claims, unless the last decision or a
-claim that is kept counts because of one. Once a record is one of these, it stays one.
+claim that is kept counts because of one. Once a record is one of these, it stays one. A claim is
+deleted only when nothing is left of its run: what a run has staged is known to be a stray by it.
 """
 
 from __future__ import annotations
@@ -118,12 +119,16 @@ class Query:
         """Return the keys of what does not matter once the last decision has ended."""
         if self.is_single:
             return [*self.garbage, *self.current, *(key for key, _ in self.claims)]
+        return list(self.garbage)
+
+    def old_claims(self) -> list[bytes]:
+        """Return the keys of claims that do not matter once nothing of their runs is open."""
         run = None if self.last is None else self.last.run
         old = self.claims[:-KEPT_CLAIMS]
         if old and self.claims[len(old)][1].after is not None:
             # The one before it is what lets it count.
             old.pop()
-        return [*self.garbage, *(key for key, claim in old if claim.run != run)]
+        return [key for key, claim in old if claim.run != run]
 
     def forget(self, key: bytes) -> None:
         """A tombstone: the record is about to be gone."""

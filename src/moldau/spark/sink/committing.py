@@ -177,8 +177,10 @@ class Committer:
         if found.run != run and not is_mine:
             raise Fenced(query, run, found.run)
         self.finish(query)
-        if found.run == run:
-            self.sweep(query, run, found.earlier_runs)
+        if found.run == run and self.sweep(query, run, found.earlier_runs):
+            old = found.old_claims()
+            if old:
+                self.log.append([], old)
         return is_mine
 
     def finish(self, query: str) -> None:
@@ -220,18 +222,19 @@ class Committer:
             if found.is_single and found.unended is not None:
                 try:
                     self.finish(query)
-                except Undone as problem:
-                    log.error("%s", problem)
+                except (Undone, PeerError) as problem:
+                    log.error("decided write %r is not finished: %s", query, problem)
 
-    def sweep(self, query: str, run: str, earlier: Iterable[str]) -> int:
-        """Abort what this run and those before it have staged and not decided; return how many.
+    def sweep(self, query: str, run: str, earlier: Iterable[str]) -> bool:
+        """Abort what this run and those before it have staged and not decided; False if that
+        failed.
 
         A task that has not written yet is fenced: what it has sent may arrive after it was killed.
         Runs that this one does not know of are later ones, and are left alone. What was decided
         does not depend on any of this, so nothing fails here.
         """
         try:
-            return self._sweep(query, run, earlier)
+            self._sweep(query, run, earlier)
         except PeerError as problem:
             log.warning(
                 "open transactions of query %r were not looked for, or not aborted: %s. What "
@@ -240,9 +243,10 @@ class Committer:
                 query,
                 problem,
             )
-            return 0
+            return False
+        return True
 
-    def _sweep(self, query: str, run: str, earlier: Iterable[str]) -> int:
+    def _sweep(self, query: str, run: str, earlier: Iterable[str]) -> None:
         decision = self.log.commits.of(query).unended
         decided = {each.id for each in decision.transactions} if decision is not None else set()
         known = {run, *earlier}
@@ -252,7 +256,6 @@ class Committer:
             if parts_of(id)[1] in known and id not in decided
         ]
         self.coordinators.abort(strays)
-        return len(strays)
 
     def fail(self, query: str, run: str, *, is_single: bool) -> None:
         """Give the run up: stop its tasks, and abort what it has staged and not decided."""
