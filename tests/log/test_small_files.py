@@ -22,6 +22,7 @@ from moldau.log.files.properties import (
     read_topic_id,
     write_properties,
 )
+from moldau.log.producers.snapshot_format import decode_snapshot, encode_snapshot
 from moldau.log.producers.states import ProducerStates
 from moldau.log.segments.index import OffsetIndex
 from moldau.log.segments.time_index import TimeIndex
@@ -119,7 +120,7 @@ def some_states() -> ProducerStates:
 
 
 def test_a_snapshot_keeps_each_producers_batches_the_last_one_last() -> None:
-    again = ProducerStates.decode(some_states().encode(), "x.snapshot", 40)
+    again = decode_snapshot(encode_snapshot(some_states()), "x.snapshot", 40)
     seven, eight, nine = again.get(7), again.get(8), again.get(9)
     assert seven is not None
     assert eight is not None
@@ -134,7 +135,7 @@ def test_a_snapshot_keeps_each_producers_batches_the_last_one_last() -> None:
 def test_a_snapshot_has_kafkas_layout() -> None:
     states = ProducerStates()
     states.note(7, 2, 10, 100, 4, 999, False, 999)
-    data = states.encode()
+    data = encode_snapshot(states)
     assert struct.unpack(">h", data[:2]) == (1,)
     assert struct.unpack(">i", data[6:10]) == (1,)
     assert struct.unpack(">qhiqiqiq", data[10:]) == (7, 2, 14, 104, 4, 999, -1, -1)
@@ -143,15 +144,15 @@ def test_a_snapshot_has_kafkas_layout() -> None:
 @given(st.binary(max_size=120))
 def test_arbitrary_snapshots_are_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptFile):
-        ProducerStates.decode(data, "x.snapshot", 0)
+        decode_snapshot(data, "x.snapshot", 0)
 
 
 @given(st.data())
 def test_a_damaged_snapshot_is_corrupt(data: st.DataObject) -> None:
-    content = bytearray(some_states().encode())
+    content = bytearray(encode_snapshot(some_states()))
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(CorruptFile):
-        ProducerStates.decode(bytes(content), "x.snapshot", 0)
+        decode_snapshot(bytes(content), "x.snapshot", 0)
 
 
 def test_producer_changes_can_be_rolled_back_until_they_are_settled() -> None:

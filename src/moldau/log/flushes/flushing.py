@@ -14,6 +14,7 @@ from moldau.log.files.properties import PARTITION_METADATA, encode_topic_id
 from moldau.log.flushes.durability import NEW
 from moldau.log.flushes.flush import Flush
 from moldau.log.log import Log
+from moldau.log.producers.snapshot_format import encode_snapshot
 
 
 def prepare_flush(log: Log) -> Flush | None:
@@ -71,7 +72,7 @@ def _prepare(log: Log, closing: bool) -> Flush | None:
             replacements.append((path, encode_topic_id(log.topic_id)))
         folders.append(os.path.dirname(log.folder))
     if wants_snapshot:
-        replacements.append((log.snapshots.path_of(target), log.producers.encode()))
+        replacements.append((log.snapshots.path_of(target), encode_snapshot(log.producers)))
         log.snapshots.add(target, log.segments.bases)
         durability.snapped(log.segments)
     if replacements or is_cut or log.segments.names_made != durability.names:

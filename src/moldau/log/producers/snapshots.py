@@ -6,6 +6,7 @@ import logging
 
 from moldau.log.errors import CorruptFile
 from moldau.log.files.disk import read_small, remove_file
+from moldau.log.producers.snapshot_format import decode_snapshot, encode_snapshot
 from moldau.log.producers.states import ProducerStates
 from moldau.log.segments.names import SNAPSHOT_SUFFIX, path_of
 
@@ -35,7 +36,7 @@ class Snapshots:
         path = self.path_of(offset)
         try:
             with open(path, "wb", buffering=0) as file:
-                file.write(producers.encode())
+                file.write(encode_snapshot(producers))
         except OSError as error:
             logger.warning("could not write a producer snapshot: %s: %s", path, error)
             return
@@ -73,7 +74,7 @@ class Snapshots:
             content = read_small(path) if known <= offset else None
             if content is not None:
                 try:
-                    return ProducerStates.decode(content, path, known)
+                    return decode_snapshot(content, path, known)
                 except CorruptFile as error:
                     logger.warning("ignoring an invalid producer snapshot: %s", error)
         return ProducerStates(first_base)
@@ -87,7 +88,7 @@ class Snapshots:
             content = read_small(path)
             try:
                 if content is not None:
-                    return ProducerStates.decode(content, path, offset)
+                    return decode_snapshot(content, path, offset)
             except CorruptFile as error:
                 logger.warning("ignoring an invalid producer snapshot: %s", error)
             self.remove(offset)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from moldau.log.errors import (
     CoordinatorFenced,
-    CorruptFile,
     InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequence,
 )
 from moldau.log.producers.verifications import Verification, Verifications
 from moldau.log.segments.aborted_index import AbortedTransaction
-from moldau.records.checksum import crc32c
 from moldau.records.record import EndMarker
 
 KEPT_BATCHES = 5
@@ -23,12 +20,6 @@ MAX_EPOCH = 32767
 # From this version of the protocol on every transaction ends with a new producer epoch (KIP-890).
 EPOCH_BUMPS = 2
 _SEQUENCE_MASK = 0x7FFF_FFFF
-_VERSION = 1
-_PREFIX = struct.Struct(">hIi")
-_CRC_START = 6
-# producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch,
-# first offset of the open transaction
-_ENTRY = struct.Struct(">qhiqiqiq")
 _new = tuple.__new__
 
 
@@ -67,13 +58,6 @@ class ProducerStates:
 
     Changes since the last `settle` can be undone by `rollback`, since a batch is only there once it
     has been written. `end` is the offset that a snapshot or a rebuild was for.
-
-    A snapshot, `<end>.snapshot`, is Kafka's: version 1, the crc32c of what follows, a count, and
-    46-byte entries of a producer and a batch. Kafka writes one a producer, for its last batch, and
-    takes the last of several; here all batches that are remembered are written, oldest first, so
-    that a producer that had several under way can repeat any of them after a restart. The timestamp
-    of a producer's last entry is `written_ms`, where Kafka has that of its last record: who writes
-    records from the past would be forgotten at once, and what it repeats be written twice.
     """
 
     __slots__ = ("_producers", "_verifications", "decided", "end", "open", "unsettled")
@@ -90,6 +74,14 @@ class ProducerStates:
         # there are thousands.
         self.decided: list[tuple[int, int]] = []
         self._verifications: Verifications | None = None
+
+    @classmethod
+    def restored(cls, producers: dict[int, Producer], end: int) -> ProducerStates:
+        """Return the states as of `end`."""
+        states = cls(end)
+        states._producers = producers
+        states._reopen()
+        return states
 
     @property
     def verifications(self) -> Verifications:
@@ -350,52 +342,3 @@ class ProducerStates:
             if producer.transaction_start != NO_OFFSET
         ]
         self.open = {producer_id: start for start, producer_id in sorted(begun)}
-
-    def encode(self) -> bytes:
-        """Return the content of a snapshot file."""
-        out = bytearray(_PREFIX.size)
-        count = 0
-        for producer_id, producer in self._producers.items():
-            *older, last = producer.batches or (WrittenBatch(-1, -1, 0, -1),)
-            for batch in (*older, last._replace(timestamp=producer.written_ms)):
-                count += 1
-                out += _ENTRY.pack(
-                    producer_id,
-                    producer.epoch,
-                    batch.last_sequence,
-                    batch.last_offset,
-                    batch.offset_delta,
-                    batch.timestamp,
-                    producer.coordinator_epoch,
-                    producer.transaction_start,
-                )
-        _PREFIX.pack_into(out, 0, _VERSION, 0, count)
-        _PREFIX.pack_into(out, 0, _VERSION, crc32c(out[_CRC_START:]), count)
-        return bytes(out)
-
-    @classmethod
-    def decode(cls, content: bytes, path: str, end: int) -> ProducerStates:
-        """Return the states of a snapshot taken at `end`; CorruptFile if it is none."""
-        if len(content) < _PREFIX.size:
-            raise CorruptFile(path, f"{len(content)} bytes are too few for a snapshot")
-        version, crc, count = _PREFIX.unpack_from(content)
-        if version != _VERSION:
-            raise CorruptFile(path, f"snapshot version {version} is not {_VERSION}")
-        if crc32c(content[_CRC_START:]) != crc:
-            raise CorruptFile(path, "wrong CRC")
-        if len(content) != _PREFIX.size + count * _ENTRY.size:
-            raise CorruptFile(path, f"{count} entries do not match {len(content)} bytes")
-        states = cls(end)
-        for entry in _ENTRY.iter_unpack(content[_PREFIX.size :]):
-            producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start = entry
-            batches: tuple[WrittenBatch, ...] = ()
-            if offset >= 0:
-                batches = (WrittenBatch(sequence, offset, delta, timestamp),)
-            older = states._producers.get(producer_id)
-            if older is not None and older.epoch == epoch:
-                batches = (*older.batches[1 - KEPT_BATCHES :], *batches)
-            states._producers[producer_id] = Producer(
-                epoch, coordinator, timestamp, start if start >= 0 else NO_OFFSET, batches
-            )
-        states._reopen()
-        return states

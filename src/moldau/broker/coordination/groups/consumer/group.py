@@ -215,19 +215,7 @@ class ConsumerGroup:
         else:
             id = self._find_static(request, request.instance_id)
         before = self.state.current(id)
-        known = self.members.get(id, Member())
-        member = known._replace(
-            instance_id=known.instance_id if request.instance_id is None else request.instance_id,
-            rack=known.rack if request.rack is None else request.rack,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            topics=known.topics if request.topics is None else request.topics,
-            regex=known.regex if request.regex is None else request.regex,
-            assignor=known.assignor if request.assignor is None else request.assignor,
-            classic=None,
-        )
-        if request.rebalance_timeout_ms != -1:
-            member = member._replace(rebalance_timeout_ms=request.rebalance_timeout_ms)
+        member = request.changed(self.members.get(id, Member()))
         try:
             self.follow(id, member, request.owned, now, request.now_ms)
         except UnknownState:

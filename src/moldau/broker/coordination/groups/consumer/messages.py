@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from moldau.broker.coordination.groups.assignors.assignor import Assignment, Assignor
+from moldau.broker.coordination.groups.consumer.parts import Member
 from moldau.wire.errors import Error
 
 JOINS = 0
@@ -39,6 +40,22 @@ class Heartbeat(msgspec.Struct, frozen=True):
         """Whether it says everything, as who missed an answer does."""
         names = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms != -1 and names and self.owned is not None
+
+    def changed(self, known: Member) -> Member:
+        """Return what the member is with this heartbeat."""
+        member = known._replace(
+            instance_id=known.instance_id if self.instance_id is None else self.instance_id,
+            rack=known.rack if self.rack is None else self.rack,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            topics=known.topics if self.topics is None else self.topics,
+            regex=known.regex if self.regex is None else self.regex,
+            assignor=known.assignor if self.assignor is None else self.assignor,
+            classic=None,
+        )
+        if self.rebalance_timeout_ms == -1:
+            return member
+        return member._replace(rebalance_timeout_ms=self.rebalance_timeout_ms)
 
 
 class SteadyBeat(NamedTuple):
