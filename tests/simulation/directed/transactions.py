@@ -155,7 +155,7 @@ async def moved_offsets(stage: Stage) -> None:
 
 async def prepared(stage: Stage) -> None:
     """A process dies with a transaction prepared (KIP-939). Another one takes it over and commits
-    it; the first wakes up in between and wants to abort it."""
+    it; the first wakes up in between, and wants to write more and to abort it."""
     first = stage.transactional("first", 2)
     first.two_phase = {"enable2_pc": True}
     await first.initialize()
@@ -165,6 +165,13 @@ async def prepared(stage: Stage) -> None:
     second = stage.transactional("second", 2)
     second.two_phase = {"enable2_pc": True, "keep_prepared_txn": True}
     await second.initialize()
+    try:
+        # Where the transaction is open, the leader asks no coordinator about a write.
+        await first.produce(first.begin(), 0, [b"late"])
+    except (GiveUp, Fenced):
+        pass
+    else:
+        raise Violation("a prepared transaction grew after it had been taken over")
     try:
         await first.end(attempt, commits=False)
     except Fenced:

@@ -91,6 +91,13 @@ LATE_TRANSACTIONS = (
         "prepared",
     ),
     Mutation(
+        "partitions are not told that a prepared transaction was taken over",
+        "moldau.broker.coordination.transactions.coordinator",
+        "        if not error and decision.fence != NOBODY:\n",
+        "        if False:\n",
+        "prepared",
+    ),
+    Mutation(
         "whoever takes a prepared transaction over can write to it",
         _MACHINE,
         "    if found.next != NOBODY:\n        return _NOT_NOW\n",
