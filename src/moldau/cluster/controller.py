@@ -81,9 +81,9 @@ class ControllerSettings(TopicDefaults, ReconcilerSettings, Protocol):
 class Controller:
     """The one who decides on topics, partitions and configs. Event loop only.
 
-    Every broker has one, but only that of the broker which holds the office decides; elsewhere
-    everything is refused with NOT_CONTROLLER. Between `start` and `stop` it also does what the
-    office asks of it by itself (see `Reconciler`).
+    Every broker has one, but only that of the broker which was elected decides; elsewhere
+    everything is refused with NOT_CONTROLLER. Between `start` and `stop` it also does by itself
+    what a controller has to do (see `Reconciler`).
 
     Several things asked for at once get one answer each, in order: the outcome, or the
     ClusterError it was refused with. Nothing is answered that is not durable.
@@ -119,12 +119,12 @@ class Controller:
         self.create_at_controller: CreateAtController | None = None
 
     @property
-    def is_in_office(self) -> bool:
+    def is_active(self) -> bool:
         """Whether this broker is the controller, as far as it knows."""
         return self._state.controller_id == self._broker
 
     def start(self) -> None:
-        """Begin with the duties of the office, whenever this broker holds it."""
+        """Begin with the work of a controller, whenever this broker is the one."""
         self._reconciler.start()
 
     async def stop(self) -> None:
@@ -155,7 +155,7 @@ class Controller:
             async with self._names_held.hold(collision_key(topic.name) for topic in unique):
                 still = [topic for topic in unique if topic.name not in self._state.topics]
                 results: list[Outcome] | None = None
-                if self.create_at_controller is not None and not self.is_in_office:
+                if self.create_at_controller is not None and not self.is_active:
                     results = await self.create_at_controller(still, asker)
                 if results is None:
                     results = await self._create(still, False)
@@ -338,7 +338,7 @@ class Controller:
     ) -> T:
         """Decide and commit, again if another was faster; ClusterError if that cannot be."""
         for _ in range(ATTEMPTS):
-            if not self.is_in_office:
+            if not self.is_active:
                 raise _not_controller()
             changes, outcome = decide(self._state)
             if validate_only or not changes:

@@ -65,7 +65,7 @@ class MetadataStore(Protocol):
         """Take back the registration of a broker that is known to be dead, if it is still this."""
 
     async def depose(self) -> None:
-        """Take the controller's office from whoever holds it and is known to be dead."""
+        """Remove the controller, which is known to be dead, so that another is elected."""
 
     async def commit(self, changes: Sequence[AnyChange], *, as_controller: bool = True) -> None:
         """Make the changes durable, those of one topic all or none, in the order of the calls.

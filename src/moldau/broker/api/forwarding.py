@@ -77,7 +77,7 @@ class Forwarding:
     @property
     def is_at_controller(self) -> bool:
         """Whether this broker is the controller itself."""
-        return self._controller.is_in_office
+        return self._controller.is_active
 
     async def relay(
         self,
@@ -156,7 +156,7 @@ class Forwarding:
         problem = "there is no controller at the moment"
         try:
             async with asyncio.timeout(WITHIN_S):
-                while not self._controller.is_in_office:
+                while not self._controller.is_active:
                     changed = self._changed
                     controller = self._state.brokers.get(self._state.controller_id)
                     if controller is not None:

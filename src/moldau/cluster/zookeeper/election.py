@@ -1,4 +1,4 @@
-"""Elections of the controller: who holds the office, and how it is won and lost."""
+"""Elections of the controller: who it is, and how one is elected and replaced."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOBODY = -1
 class Election:
     """/controller and /controller-epoch. Event loop only, one call at a time (the store's lock).
 
-    The office belongs to the session that created /controller, by a transaction that also wrote
+    The controller is the session that created /controller, by a transaction that also wrote
     /controller-epoch. Whoever is elected later writes that node again, so `guards` in a
     transaction fails from then on whatever its sender still believes.
     """
@@ -69,8 +69,8 @@ class Election:
         self._epoch_version = None
 
     async def look(self, *, may_be_elected: bool) -> int:
-        """Return who is the controller; watches for the next change. Takes the office if it is
-        vacant."""
+        """Return who is the controller; watches for the next change. Becomes it if there is
+        none."""
         while True:
             if await self._session.exists(self._paths.controller, self._on_change) is None:
                 self.lose()
@@ -96,7 +96,7 @@ class Election:
                 return NOBODY
 
     async def depose(self, id: int) -> bool:
-        """Vacate the office if this broker still holds it; whether it did."""
+        """Remove the broker with this id as controller, if it still is the one; whether it was."""
         try:
             epoch, version = await self._read_epoch()
             data, _ = await self._session.get(self._paths.controller)

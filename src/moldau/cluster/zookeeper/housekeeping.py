@@ -22,7 +22,8 @@ _TRIM_DELETED_EVERY_S = 3600.0
 
 
 class Housekeeping:
-    """Event loop only, one call at a time (the store's lock), and only in office."""
+    """Event loop only, one call at a time (the store's lock), and only as the
+    controller."""
 
     def __init__(
         self,

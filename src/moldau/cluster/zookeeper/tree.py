@@ -187,8 +187,8 @@ class Tree:
         for change in changes:
             if isinstance(change, AccessDamaged):
                 logger.error(
-                    "%s. What it is about is closed until the node is repaired: only super users "
-                    "get at the resource, the user has no password, the quotas are the least",
+                    "%s. Until the node is repaired, only super users may use the resource, the "
+                    "user cannot log in, or the quotas are the lowest possible",
                     change.problem,
                 )
         self.publish(changes)

@@ -2,7 +2,7 @@
 
     /moldau-version           the format of all this: 1
     /id                       the cluster's id
-    /controller               ephemeral: {"id", "epoch"} of the broker in office
+    /controller               ephemeral: {"id", "epoch"} of the controller
     /controller-epoch         how many elections there were; its version goes up with each
     /brokers/<id>             ephemeral: where the broker is reached; its epoch is the czxid
     /folders/<id>             the identity of the data folder that the broker last came with; its

@@ -163,21 +163,21 @@ def test_only_news_are_told() -> None:
     sessions = FetchSessions(10)
     session = sessions.open(request(topics={"a": [0]}), False)
     assert session is not None
-    assert session.news([("a", [answer()])])
-    assert not session.news([("a", [answer()])])
-    assert session.news([("a", [answer(end=1)])])
-    assert not session.news([("a", [answer(end=1)])])
-    assert session.news([("a", [answer(end=1, records=b"x")])])
-    assert session.news([("a", [answer(error=3)])])
+    assert session.changes([("a", [answer()])])
+    assert not session.changes([("a", [answer()])])
+    assert session.changes([("a", [answer(end=1)])])
+    assert not session.changes([("a", [answer(end=1)])])
+    assert session.changes([("a", [answer(end=1, records=b"x")])])
+    assert session.changes([("a", [answer(error=3)])])
     # After an error even the offsets of before are news.
-    assert session.news([("a", [answer(end=1)])])
+    assert session.changes([("a", [answer(end=1)])])
 
 
 def test_who_was_served_goes_to_the_end_of_the_line() -> None:
     sessions = FetchSessions(10)
     session = sessions.open(request(topics={"a": [0, 1], "b": [0]}), False)
     assert session is not None
-    session.news([("a", [answer(0, records=b"x"), answer(1)]), ("b", [answer()])])
+    session.changes([("a", [answer(0, records=b"x"), answer(1)]), ("b", [answer()])])
     line = [(key, each.partition) for key, found in session.wanted() for each in found]
     assert line == [("a", 1), ("b", 0), ("a", 0)]
 

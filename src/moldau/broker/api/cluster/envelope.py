@@ -57,7 +57,7 @@ def envelope(parts: EnvelopeParts, request: Request) -> Awaitable[Answer]:
 
 async def _handle(parts: EnvelopeParts, request: Request) -> Answer:
     try:
-        if not parts.controller.is_in_office:
+        if not parts.controller.is_active:
             raise ClusterError(Error.NOT_CONTROLLER, "another broker is the controller")
         if not request.may_on_cluster(Operation.CLUSTER_ACTION):
             raise refusal(Resource.CLUSTER)

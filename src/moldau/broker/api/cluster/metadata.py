@@ -87,7 +87,7 @@ async def _create_and_answer(
     parts: ClusterParts, request: Request, missing: list[str], refused: dict[str, ClusterError]
 ) -> Answer:
     mutations = Mutations(parts.quotas, request, strict_since=0)
-    if parts.controller.is_in_office:
+    if parts.controller.is_active:
         # Another controller counts them itself.
         size = parts.node.settings.num_partitions
         missing = [name for name in missing if mutations.take(size) is None]

@@ -198,7 +198,7 @@ class FetchResponse(LongPoll):
                     endpoints = self.connection.endpoints()
         session = self._session
         if session is not None:
-            topics = session.news(topics)
+            topics = session.changes(topics)
         session_id = 0 if session is None else session.id
         return self._codec.encode_response(
             self.request.correlation_id, 0, session_id, topics, endpoints, throttle_ms

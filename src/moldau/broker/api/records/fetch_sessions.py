@@ -31,8 +31,8 @@ class _Told:
         self.wanted = wanted
         self.high_watermark = self.last_stable = self.log_start = -1
 
-    def is_news(self, answer: FetchedPartition) -> bool:
-        news = (
+    def is_changed_by(self, answer: FetchedPartition) -> bool:
+        is_changed = (
             answer.records is not None
             or answer.error != 0
             or answer.diverging is not None
@@ -44,7 +44,7 @@ class _Told:
         self.high_watermark = -1 if answer.error else answer.high_watermark
         self.last_stable = answer.last_stable
         self.log_start = answer.log_start
-        return news
+        return is_changed
 
 
 class FetchSession:
@@ -82,25 +82,25 @@ class FetchSession:
             topics[-1][1].append(told.wanted)
         return topics
 
-    def news(
+    def changes(
         self, topics: list[tuple[TopicKey, list[FetchedPartition]]]
     ) -> list[tuple[TopicKey, list[FetchedPartition]]]:
         """Return the part of an answer that the client does not know yet."""
-        news = []
+        changes = []
         for key, partitions in topics:
             changed = []
             for answer in partitions:
                 place = (key, answer.index)
                 told = self._partitions.get(place)
-                if told is None or told.is_news(answer):
+                if told is None or told.is_changed_by(answer):
                     changed.append(answer)
                     # A served partition goes to the end, so that none starves behind one that
                     # always fills the answer.
                     if told is not None and answer.records is not None:
                         self._partitions.move_to_end(place)
             if changed:
-                news.append((key, changed))
-        return news
+                changes.append((key, changed))
+        return changes
 
 
 class FetchSessions:

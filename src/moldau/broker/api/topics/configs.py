@@ -192,13 +192,13 @@ async def _at_controller(
     def alter(request: Request) -> Awaitable[Answer]:
         return _alter(parts, request, change_of)
 
-    in_office = parts.controller.is_in_office
+    is_active = parts.controller.is_active
     relay = parts.forwarding.relay
     kept, refused = [], []
     for resource in request.body.resources:
         try:
             if resource.resource_type == ResourceType.BROKER and resource.resource_name:
-                if not in_office:
+                if not is_active:
                     _check_broker_id(parts.node.id, resource.resource_name)
                 # Who may not change them learns nothing of the broker's files, either.
                 if names_listeners(resource) and _denied(request, resource, _ALTER) is None:
@@ -208,7 +208,7 @@ async def _at_controller(
         else:
             kept.append(resource)
     if not refused or parts.forwarding.was_forwarded(request):
-        return await (alter(request) if in_office else relay(request, alter, _refuse))
+        return await (alter(request) if is_active else relay(request, alter, _refuse))
     if not kept:
         return {"responses": refused}
     api, version = request.api, request.version
@@ -219,7 +219,7 @@ async def _at_controller(
     raw = encode_request(api, version, values)
     body = decode_request(api, version, memoryview(raw))
     fewer = msgspec.structs.replace(request, raw=raw, body=body)
-    answer = await (alter(fewer) if in_office else relay(fewer, alter, _refuse))
+    answer = await (alter(fewer) if is_active else relay(fewer, alter, _refuse))
     if not isinstance(answer, dict):
         found = decode_response(api, version, memoryview(answer)).responses
         answer = {"responses": [asdict(each) for each in found]}
