@@ -1,4 +1,4 @@
-"""Run the measurements and keep the results beside this file.
+"""The runner: runs the measurements and keeps the results beside this file.
 
 `python -m bench.run [--quick] [NAME...]` takes all that `moldau bench` does, and those of
 `bench.measure` besides. Without names it writes RESULTS.md and results.json.

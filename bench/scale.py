@@ -1,4 +1,4 @@
-"""How much the measurements of this folder measure, for each scale of `moldau bench`."""
+"""Scales: how much the measurements of this folder measure, for each scale of `moldau bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Moldau answers otherwise than Kafka on purpose: each reason once, with all its places."""
+"""Deliberate differences from Kafka: each reason once, with all its places."""
 
 from __future__ import annotations
 

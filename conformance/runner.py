@@ -1,4 +1,4 @@
-"""Runs the cases on both brokers at once and compares what they recorded."""
+"""The runner: runs the cases on both brokers at once and compares what they recorded."""
 
 from __future__ import annotations
 

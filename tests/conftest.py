@@ -1,4 +1,4 @@
-"""What several parts' tests share. The broker comes from our own plugin, as a user would get it."""
+"""Fixtures of several parts. The broker comes from our own plugin, as a user would get it."""
 
 from __future__ import annotations
 

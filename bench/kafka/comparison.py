@@ -1,4 +1,4 @@
-"""What a measurement found out about each side, and what that is as a ratio."""
+"""Comparisons: what a measurement found out about each side, and the ratio of the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is measured: for the record, within half an hour; or only to see that it works."""
+"""Scales: how much is measured, for the record in half an hour, or only to see that it works."""
 
 from __future__ import annotations
 

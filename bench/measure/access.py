@@ -1,4 +1,4 @@
-"""What access control costs: a broker with ACLs and quotas beside one without."""
+"""The cost of access control: a broker with ACLs and quotas beside one without."""
 
 from __future__ import annotations
 

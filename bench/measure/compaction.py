@@ -1,4 +1,4 @@
-"""How fast compaction is, what memory it takes, and what a producer notices of it."""
+"""Compaction: how fast it is, what memory it takes, and what a producer notices of it."""
 
 from __future__ import annotations
 

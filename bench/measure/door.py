@@ -1,5 +1,5 @@
-"""What clients at the door cost everybody else: half-sent requests, clients that never read, large
-batches, compressed or not, thousands of partitions.
+"""Clients at the door, and what they cost everybody else: half-sent requests, clients that never
+read, large batches, compressed or not, thousands of partitions.
 
 Each is done to a broker of its own while a producer sends small requests at a steady rate. Its
 answer times are the figures, and the longest stall that the broker reports of itself.

@@ -1,4 +1,4 @@
-"""Whether a message costs the same on a long log as on a short one."""
+"""Log size: whether a message costs the same on a long log as on a short one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What metrics cost: a broker that is scraped each second beside one without HTTP, and a scrape."""
+"""The cost of metrics: a broker scraped each second beside one without HTTP, and a scrape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of Java's stderr a person sees."""
+"""Java's noise: what of its stderr a person sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests ask of a Kafka client, whichever library it stands on."""
+"""Clients: what the tests ask of one, whichever library it stands on."""
 
 from __future__ import annotations
 

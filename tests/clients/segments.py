@@ -1,4 +1,4 @@
-"""What a broker has on disk, read past it."""
+"""Segments: what a broker has on disk, read past it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one client wrote, every client reads: byte for byte, under every codec."""
+"""Messages: what one client wrote, every client reads, byte for byte, under every codec."""
 
 from __future__ import annotations
 

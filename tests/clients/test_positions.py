@@ -1,4 +1,4 @@
-"""Where clients begin to read: an offset, a time, the beginning, the end."""
+"""Positions where clients begin to read: an offset, a time, the beginning, the end."""
 
 from __future__ import annotations
 

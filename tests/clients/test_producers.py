@@ -1,4 +1,4 @@
-"""How clients write: acknowledgements, idempotence, partitioning, topics that come to be."""
+"""Producers of all clients: acknowledgements, idempotence, partitioning, topics that come to be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the conformance suite compares two answers."""
+"""Values of the conformance suite: how it compares two answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps strangers and other sites' pages out of a console."""
+"""Access to a console: what keeps strangers and other sites' pages out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a group is behind, by what is known of it."""
+"""Diagnoses: why a group is behind, by what is known of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask over HTTP: logins, HTTPS and rights, as on the other doors."""
+"""Access over HTTP: logins, HTTPS and rights, as on the other doors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What coordinators tell of groups."""
+"""Groups, as coordinators tell of them."""
 
 from __future__ import annotations
 

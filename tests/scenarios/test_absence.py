@@ -1,4 +1,4 @@
-"""What happened to topics while a broker was away, and logs that do not begin at zero."""
+"""Absence: what happened to topics while a broker was away, and logs that do not begin at zero."""
 
 from __future__ import annotations
 

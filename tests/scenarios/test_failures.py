@@ -1,4 +1,4 @@
-"""What may happen to a cluster at night, each as a short story.
+"""Failures that may happen to a cluster at night, each as a short story.
 
 In all of them an idempotent producer with acks=all writes without pause, a reader reads along, and
 at the end everything that was acknowledged or read must be there, once and in order.

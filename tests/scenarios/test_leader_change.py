@@ -1,4 +1,4 @@
-"""How librdkafka finds the new leader of a partition whose leader died."""
+"""Leader changes: how librdkafka finds the new leader of a partition whose leader died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which schemas can read each other, by rule and by what fastavro really does."""
+"""Compatibility: which schemas can read each other, by rule and by what fastavro really does."""
 
 from __future__ import annotations
 

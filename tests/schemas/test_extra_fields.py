@@ -1,4 +1,4 @@
-"""What a reader's schema would drop of a writer's."""
+"""Extra fields: what a reader's schema would drop of a writer's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run many seeds: `make simulate [SEEDS=N] [MINUTES=M] [SEED=n] [JOBS=j]`.
+"""Runs of many seeds: `make simulate [SEEDS=N] [MINUTES=M] [SEED=n] [JOBS=j]`.
 
 Each core runs seeds of its own. On a failure: the seed, a shrunk scenario, and what happened as
 text and as a page with a timeline.

@@ -1,4 +1,4 @@
-"""What the simulator does is the same on another machine as where it was recorded."""
+"""Recorded histories: the simulator does the same on another machine as where it was recorded."""
 
 from __future__ import annotations
 

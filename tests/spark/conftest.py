@@ -1,4 +1,4 @@
-"""What needs Spark is skipped where the extra is not installed, and says so."""
+"""Fixtures of Spark: what needs it is skipped where the extra is not installed, and says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says so where the tests of this folder are left out."""
+"""The extra: where it is missing, a test says that those of this folder are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What streams have beside the source and the sink: how far they are behind, and update mode."""
+"""Streams beside the source and the sink: how far they are behind, and update mode."""
 
 from __future__ import annotations
 

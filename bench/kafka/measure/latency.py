@@ -1,4 +1,4 @@
-"""How old a message is when a consumer gets it, at a thousand messages a second."""
+"""Latency: how old a message is when a consumer gets it, at a thousand messages a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one small Produce request costs: one in flight, and pipelined."""
+"""Requests: what one small Produce request costs, one in flight and pipelined."""
 
 from __future__ import annotations
 

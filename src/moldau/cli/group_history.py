@@ -1,4 +1,4 @@
-"""What a group's coordinator knows besides: its epochs, and why it rebalanced."""
+"""The history of a group, as its coordinator knows it: its epochs, and why it rebalanced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and writing the protocol's variable-length pieces in plain buffers."""
+"""Primitives: reading and writing the protocol's variable-length pieces in plain buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where keys belong among the partitions of an internal topic."""
+"""Placement of keys among the partitions of an internal topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who left the cluster a moment ago is still listed to clients that ask about topics."""
+"""Departures: who left a moment ago is still listed to clients that ask about topics."""
 
 from __future__ import annotations
 

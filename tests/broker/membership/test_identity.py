@@ -1,4 +1,4 @@
-"""Whose data folder it is, and what happens when it is somebody else's."""
+"""Identity of a data folder: whose it is, and what happens when it is somebody else's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker finds of its replicas when it comes back, however it ended."""
+"""Losses: what a broker finds of its replicas when it comes back, however it ended."""
 
 from __future__ import annotations
 

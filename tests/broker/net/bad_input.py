@@ -1,4 +1,4 @@
-"""What brokers answer to bad input, for tests."""
+"""Bad input, and what brokers answer to it, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is sent: the sender gets an error or is hung up on, and everybody else is served.
+"""Bad input: the sender gets an error or is hung up on, and everybody else is served.
 
 All of it goes to one broker process, which has to be alive and well after each test.
 """

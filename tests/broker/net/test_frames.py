@@ -1,4 +1,4 @@
-"""Where requests begin and end in what was received."""
+"""Frames: where requests begin and end in what was received."""
 
 from __future__ import annotations
 

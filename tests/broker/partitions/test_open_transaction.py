@@ -1,4 +1,4 @@
-"""Whether the transaction of a write that waits still stands: each check by itself."""
+"""Open transactions of writes that wait: whether one still stands, each check by itself."""
 
 from __future__ import annotations
 

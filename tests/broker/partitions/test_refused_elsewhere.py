@@ -1,4 +1,4 @@
-"""What the leader before may have refused: a new one waits for it, for a while."""
+"""Writes that the leader before may have refused: a new one waits for them, for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a follower has on disk before it lets its leader count on it."""
+"""Durability: what a follower has on disk before it lets its leader count on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What followers copy, and what becomes of it."""
+"""Following: what followers copy, and what becomes of it."""
 
 from __future__ import annotations
 

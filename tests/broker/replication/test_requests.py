@@ -1,4 +1,4 @@
-"""What leaders and followers answer to clients, and to brokers that are not what they say."""
+"""Requests to leaders and followers, of clients and of brokers that are not what they say."""
 
 from __future__ import annotations
 

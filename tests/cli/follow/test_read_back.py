@@ -1,4 +1,4 @@
-"""What a collector reads back from a topic that transactions write to as well."""
+"""Reading back: what a collector finds in a topic that transactions write to as well."""
 
 from __future__ import annotations
 

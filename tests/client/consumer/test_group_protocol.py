@@ -1,4 +1,4 @@
-"""Which of the two group protocols a consumer speaks."""
+"""Group protocols: which of the two a consumer speaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what, how much and by which password, as part of a cluster's state."""
+"""Access as part of a cluster's state: who may do what, how much and by which password."""
 
 from __future__ import annotations
 

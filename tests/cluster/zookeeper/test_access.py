@@ -1,4 +1,4 @@
-"""Who may do what, in a real ensemble: on every broker, whatever it has missed."""
+"""Access in a real ensemble: who may do what, on every broker, whatever it has missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others may have written into the cluster's nodes."""
+"""Damage: what others may have written into the cluster's nodes."""
 
 from __future__ import annotations
 

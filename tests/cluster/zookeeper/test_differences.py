@@ -1,4 +1,4 @@
-"""What is published between two states leads from the one to the other."""
+"""Differences: what is published between two states leads from the one to the other."""
 
 from __future__ import annotations
 

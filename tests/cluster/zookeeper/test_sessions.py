@@ -1,4 +1,4 @@
-"""What becomes of a broker when its connection, its session or its ensemble fails."""
+"""Sessions: what becomes of a broker when its connection, its session or its ensemble fails."""
 
 from __future__ import annotations
 

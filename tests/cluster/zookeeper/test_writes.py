@@ -1,4 +1,4 @@
-"""Which changes still hold when their turn comes."""
+"""Writes: which changes still hold when their turn comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a page looks: settled, photographed, and judged by axe."""
+"""Looks of a page: settled, photographed, and judged by axe."""
 
 from __future__ import annotations
 

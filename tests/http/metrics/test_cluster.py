@@ -1,4 +1,4 @@
-"""What the brokers of a cluster show together."""
+"""Metrics of a cluster: what its brokers show together."""
 
 from __future__ import annotations
 

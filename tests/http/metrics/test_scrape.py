@@ -1,4 +1,4 @@
-"""What a scrape tells of a broker's traffic."""
+"""Scrapes: what one tells of a broker's traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compaction must also get right: transactions, producers, damage, times, empty segments."""
+"""Details of compaction: transactions, producers, damage, times, empty segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When producers are forgotten: by when they wrote, whatever their records are dated."""
+"""Producers that are forgotten: by when they wrote, whatever their records are dated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients were told: writes that were acknowledged, records that were read."""
+"""The history of what clients were told: writes that were acknowledged, records that were read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks of several queries read once, and what happens when one of them fails or lags."""
+"""Shared batches: what tasks of several queries read once, also if one of them fails or lags."""
 
 from __future__ import annotations
 

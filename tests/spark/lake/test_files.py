@@ -1,4 +1,4 @@
-"""What a task writes, without Spark around it."""
+"""Files that a task writes, without Spark around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tables can be, and where not."""
+"""Locations: where tables can be, and where not."""
 
 from __future__ import annotations
 

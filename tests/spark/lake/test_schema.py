@@ -1,4 +1,4 @@
-"""Whether a batch fits a table, on Arrow schemas."""
+"""Schemas of Arrow: whether a batch fits a table."""
 
 from __future__ import annotations
 

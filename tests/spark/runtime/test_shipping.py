@@ -1,4 +1,4 @@
-"""What goes to workers, without a cluster."""
+"""Shipping: what goes to workers, without a cluster."""
 
 from __future__ import annotations
 

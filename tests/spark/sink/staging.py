@@ -1,4 +1,4 @@
-"""What tasks and drivers of the sink do, by hand and step by step."""
+"""Staging: what tasks and drivers of the sink do, by hand and step by step."""
 
 from __future__ import annotations
 

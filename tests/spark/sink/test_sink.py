@@ -186,7 +186,7 @@ def parse(schema: str, **more: str) -> SinkOptions:
         (
             "value string",
             {"topic": "t", "txnAppId": "x", "txnVersion": "1", "exactlyOnce": "false"},
-            "of no use",
+            "has no effect",
         ),
         (
             "value string",

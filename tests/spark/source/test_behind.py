@@ -1,4 +1,4 @@
-"""How far a stream is behind, from what Spark reports."""
+"""The lag of a stream, from what Spark reports."""
 
 from __future__ import annotations
 

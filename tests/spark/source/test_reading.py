@@ -1,4 +1,4 @@
-"""What a task does, without Spark: gaps, losses, restarts."""
+"""Reading in a task, without Spark: gaps, losses, restarts."""
 
 from __future__ import annotations
 

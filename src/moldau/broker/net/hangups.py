@@ -59,5 +59,5 @@ class Hangups:
             if more:
                 host, reason = kind[0], latest.get(kind, kind[1])
                 logger.warning(
-                    "closed %d more connections from %s, at last: %s", more, host, reason
+                    "closed %d more connections from %s, the last because: %s", more, host, reason
                 )

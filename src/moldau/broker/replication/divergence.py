@@ -1,4 +1,4 @@
-"""Where a follower cuts its log so that it becomes a prefix of its leader's (KIP-101, KIP-279).
+"""Divergence: where a follower cuts its log to a prefix of its leader's (KIP-101, KIP-279).
 
 A follower asks the leader for what follows its last record, and names that record's leader epoch.
 The leader looks up where that epoch ended in its own log. If the follower's record lies beyond, or

@@ -104,7 +104,7 @@ def settings_of(flags: Flags) -> BrokerSettings:
     if "--secure" in flags:
         texts = _secured(texts, shared)
     elif shared:
-        raise WrongUsage("--authority says what --secure locks a broker with: give both")
+        raise WrongUsage("--authority is for --secure: give both")
     return BrokerSettings.parse(texts)
 
 

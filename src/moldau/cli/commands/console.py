@@ -63,8 +63,8 @@ def console(
         typer.Option(
             metavar="URL",
             help="Where a broker shows metrics, such as http://127.0.0.1:8081/metrics; for what "
-            "brokers do not tell otherwise, such as bytes out. If it asks for a login, that is the "
-            "client's config's, or USER:PASSWORD in MOLDAU_HTTP_LOGIN. May be repeated.",
+            "brokers do not tell otherwise, such as bytes out. If it asks for a login, it gets "
+            "that of the client config, or USER:PASSWORD from MOLDAU_HTTP_LOGIN. May be repeated.",
         ),
     ] = None,
     oidc_issuer: Annotated[

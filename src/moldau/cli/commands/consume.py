@@ -77,8 +77,8 @@ def consume(
         bool,
         typer.Option(
             "--committed",
-            help="Only messages that count: none of a transaction that was aborted, and nothing "
-            "after the first one that is still open. Without it, both are printed like others.",
+            help="Only committed messages: none of an aborted transaction, and nothing from the "
+            "first open one on. Without this option, both are printed like all others.",
         ),
     ] = False,
     template: Annotated[

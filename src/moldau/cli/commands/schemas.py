@@ -202,7 +202,10 @@ def delete(
         int | None, typer.Option(min=1, metavar="N", help="Only this version.")
     ] = None,
     permanent: Annotated[
-        bool, typer.Option("--permanent", help="For ever: what has been deleted without it before.")
+        bool,
+        typer.Option(
+            "--permanent", help="Delete for ever what was deleted without this option before."
+        ),
     ] = False,
     yes: Yes = False,
     registry: Registry = None,

@@ -29,7 +29,7 @@ def top(
         typer.Option(
             metavar="URL",
             help="Where a broker serves HTTP, such as http://127.0.0.1:8081; may be repeated. If "
-            "it asks for a login, that is the client's config's, or USER:PASSWORD in "
+            "it asks for a login, it gets that of the client config, or USER:PASSWORD from "
             "MOLDAU_HTTP_LOGIN. Default: what the brokers' settings say.",
         ),
     ] = None,

@@ -145,7 +145,7 @@ def abort(
         bool,
         typer.Option(
             "--lose-rows",
-            help="Also if it is the Spark sink's, and its rows may be decided: they are lost then.",
+            help="Abort it even if it belongs to the Spark sink; decided rows are lost then.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
@@ -242,7 +242,7 @@ def _abort(transactions: Transactions, id: str, yes: bool, lose_rows: bool) -> N
     _check_open(found)
     if found.is_of_sink and not lose_rows:
         raise Failure(
-            f"{id} is the Spark sink's: if its batch is decided, to abort it loses rows",
+            f"{id} belongs to the Spark sink: if its batch is decided, aborting it loses rows",
             "`moldau transactions recover` commits it if it is decided, and aborts it if not; "
             "--lose-rows aborts it in any case",
         )

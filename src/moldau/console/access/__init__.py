@@ -1,1 +1,1 @@
-"""Who asks, and what keeps other people's pages out."""
+"""Access to the console: who asks, and what keeps other people's pages out."""

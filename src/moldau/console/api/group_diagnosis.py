@@ -1,4 +1,4 @@
-"""Why a group is behind."""
+"""Diagnoses of groups: why one is behind."""
 
 from __future__ import annotations
 

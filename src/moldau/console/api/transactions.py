@@ -96,7 +96,7 @@ def abort_transaction(call: Call) -> Done:
         raise ApiError(
             409,
             "of_sink",
-            f"{id} is the Spark sink's: if its batch is decided, to abort it loses rows. "
+            f"{id} belongs to the Spark sink: if its batch is decided, aborting it loses rows. "
             "`moldau transactions recover` commits it if it is decided, and aborts it if not",
         )
     transactions.fence(id)

@@ -98,7 +98,7 @@ class Tools:
             except msgspec.ValidationError as problem:
                 raise ApiError(422, "invalid", str(problem)) from None
         elif given:
-            raise ApiError(422, "invalid", f"{min(given)} is nothing that this takes")
+            raise ApiError(422, "invalid", f"{min(given)} is not an argument of this tool")
         settings = self._console.settings
         visitor = Visitor("mcp", settings.security, "stdio")
         request = Request({"type": "http", "method": endpoint.method, "headers": [], "path": ""})

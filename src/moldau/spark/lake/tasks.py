@@ -1,4 +1,4 @@
-"""Running a function over the Arrow batches of a DataFrame, in tasks."""
+"""Tasks that run a function over the Arrow batches of a DataFrame."""
 
 from __future__ import annotations
 

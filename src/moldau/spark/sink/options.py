@@ -147,7 +147,7 @@ class SinkOptions:
         if (app_id is None) != (version is None):
             raise OptionError(f"{APP_ID} and {VERSION} name a write only together")
         if app_id is not None and is_wanted is False:
-            raise OptionError(f"{APP_ID} is of no use with {EXACTLY_ONCE} false")
+            raise OptionError(f"{APP_ID} has no effect if {EXACTLY_ONCE} is false")
         producer = tuple(_producer_settings(options).items())
         staging = None
         if is_wanted is not False:

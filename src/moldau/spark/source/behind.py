@@ -1,4 +1,4 @@
-"""How far a stream is behind: what its topics have and no batch has read. Without Spark."""
+"""The lag of a stream: what its topics have and no batch has read. Without Spark."""
 
 from __future__ import annotations
 

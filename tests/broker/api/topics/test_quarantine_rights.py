@@ -1,4 +1,4 @@
-"""Who names a quarantine has brokers write there, and may do so only where they may write."""
+"""Rights on a quarantine: who names one has brokers write there, so it takes the right to write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outlives a restart, a change of leader, and its retention."""
+"""The group coordinator: what outlives a restart, a change of leader, and its retention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of offsets and groups with time."""
+"""Retention of offsets and groups: what becomes of them with time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records a batch had that failed in SQL, as its checkpoint says."""
+"""Failed records: which ones a batch had that failed in SQL, as its checkpoint says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which failures of a query are about a process of Spark's, and which about the query."""
+"""Lost causes: failures of a query that are about a process of Spark's, not about the query."""
 
 from __future__ import annotations
 

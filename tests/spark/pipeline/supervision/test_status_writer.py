@@ -1,4 +1,4 @@
-"""What running pipelines tell the brokers, and hear from them."""
+"""The status writer: what running pipelines tell the brokers, and hear from them."""
 
 from __future__ import annotations
 

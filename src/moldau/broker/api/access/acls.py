@@ -82,7 +82,7 @@ def _filter(wanted: Any) -> AclFilter:
         found.check()
     except ClusterError as error:
         # As in Kafka, whose parser refuses them.
-        raise MalformedRequest(f"a filter has elements that nobody knows: {error}") from None
+        raise MalformedRequest(f"a filter has unknown elements: {error}") from None
     return found
 
 

@@ -299,7 +299,11 @@ class TransactionCoordinator:
         def done(error: Error) -> None:
             if error and not held.is_pending and not shard.has_ended:
                 # It was not appended, for lack of replicas.
-                logger.warning("transaction %r is to be complete soon: %s", held.id, error.name)
+                logger.warning(
+                    "could not write that transaction %r is complete, trying again: %s",
+                    held.id,
+                    error.name,
+                )
                 self._host.loop.call_later(_PAUSE_S, self._try_again, shard, held)
 
         shard.write(held, machine.complete(decided, now_ms), now_ms, done)

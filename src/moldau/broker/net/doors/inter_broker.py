@@ -41,6 +41,8 @@ def inter_broker_security(
             return ClientSecurity.parse(properties)
         except InvalidSetting as problem:
             raise InvalidSetting(
-                jaas_setting(mechanism, name), None, f"other brokers ask for it: {problem.reason}"
+                jaas_setting(mechanism, name),
+                None,
+                f"connections to other brokers need it: {problem.reason}",
             ) from None
     return ClientSecurity.parse(properties)

@@ -1,4 +1,4 @@
-"""Where the leader's log begins and ends, asked by a follower that lies outside of it."""
+"""Bounds of the leader's log: where it begins and ends, for a follower that lies outside of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks the cluster to agree on other in-sync replicas, many partitions at a time."""
+"""Changes of in-sync replicas: asks the cluster to agree on them, many partitions at a time."""
 
 from __future__ import annotations
 

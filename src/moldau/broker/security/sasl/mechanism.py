@@ -1,4 +1,4 @@
-"""What all mechanisms have in common."""
+"""Mechanisms of SASL: what they have in common."""
 
 from __future__ import annotations
 

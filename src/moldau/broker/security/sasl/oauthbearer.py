@@ -59,7 +59,9 @@ class Oauthbearer:
         ):
             if not text:
                 raise InvalidSetting(
-                    name, None, "OAUTHBEARER needs it: a token for others would count here, too"
+                    name,
+                    None,
+                    "OAUTHBEARER needs it; without it, tokens for others would be accepted",
                 )
         options: dict[str, Any] = {
             "iss": {"essential": True, "value": self._issuer},
@@ -113,9 +115,9 @@ class Oauthbearer:
             raise ValueError(_in_words(problem)) from None
         user, expires_s = claims[self._user_claim], claims["exp"]
         if not isinstance(user, str) or not user:
-            raise ValueError(f"its claim {self._user_claim} is no name")
+            raise ValueError(f"its claim {self._user_claim} is not a name")
         if not isinstance(expires_s, int | float) or not 0 < expires_s < _LATEST_S:
-            raise ValueError("its claim exp is no time")
+            raise ValueError("its claim exp is not a time")
         return user, int((expires_s + self._skew_s) * 1000)
 
     def _decode(self, token: str) -> Mapping[str, Any]:
@@ -152,7 +154,7 @@ class OauthbearerExchange:
             as_user, token = _token_of(message)
             user, expires_at_ms = self._oauthbearer.check(token)
             if as_user not in ("", user):
-                raise ValueError(f"user {user!r} wants to be another")
+                raise ValueError(f"user {user!r} asked to act as another user")
         except ValueError as problem:
             self._problem = str(problem)
             if message == _ACKNOWLEDGED:

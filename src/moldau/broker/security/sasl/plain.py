@@ -50,7 +50,7 @@ class Plain:
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different "
                 "from username",
-                "wants to be another",
+                "asked to act as another user",
                 user,
             )
         return Step(b"", user)

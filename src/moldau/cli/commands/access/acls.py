@@ -52,7 +52,8 @@ def add(
         list[str] | None, typer.Option(metavar="User:NAME", help="Who may; User:* is everybody.")
     ] = None,
     deny: Annotated[
-        list[str] | None, typer.Option(metavar="User:NAME", help="Who may not, whatever else.")
+        list[str] | None,
+        typer.Option(metavar="User:NAME", help="Who may not, whatever other rules say."),
     ] = None,
     topic: Topic = None,
     group: Group = None,

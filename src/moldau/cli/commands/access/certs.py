@@ -61,7 +61,7 @@ def issue(
         list[str] | None,
         typer.Option(
             metavar="HOST",
-            help="A name or address of a broker, which makes it one for a broker; may be repeated.",
+            help="A name or address of the broker, for a certificate of a broker; may be repeated.",
         ),
     ] = None,
     days: Annotated[int, typer.Option(min=1, metavar="N", help="Days until it expires.")] = 365,

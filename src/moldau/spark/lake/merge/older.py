@@ -1,4 +1,4 @@
-"""Which of two rows with the same keys is older, decided on columns of Arrow."""
+"""Older rows: which of two rows with the same keys is older, decided on columns of Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a supervisor asks of a pipeline."""
+"""Runnables: what a supervisor asks of a pipeline."""
 
 from __future__ import annotations
 
