@@ -1,4 +1,4 @@
-"""What happens to a cluster under torture: one fault after another, each put right again."""
+"""Faults of a cluster under torture: one after another, each put right again."""
 
 from __future__ import annotations
 

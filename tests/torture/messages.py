@@ -1,4 +1,4 @@
-"""What was sent, and what must be found: numbers that say where they belong."""
+"""Messages: what was sent, and what must be found; numbers that say where they belong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a power failure may do to a data folder beyond what was promised, and more."""
+"""The vandal: does to a data folder what a power failure may do, and more."""
 
 from __future__ import annotations
 

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from moldau.broker.metrics import Histogram
 from moldau.broker.net.outputs.page_cache import is_warm
-from moldau.http.metrics.families import Families, labels, quantile
 from moldau.testing import Broker
 from moldau.testing.waiting import until
 from moldau.wire.apis import Api
@@ -310,27 +308,6 @@ def test_a_scrape_of_a_client_that_goes_away_does_not_end_for_others(broker: Bro
         with socket.create_connection((host, int(port))) as gone:
             gone.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     assert Scrape(broker.http_url).value("kafka_brokers") == 1
-
-
-def test_quantiles_lie_within_the_bucket_that_holds_them() -> None:
-    histogram = Histogram()
-    assert quantile(histogram.buckets, 0.99) == 0.0
-    for _ in range(99):
-        histogram.add(0.001)
-    histogram.add(2.0)
-    assert 0.000_512 <= quantile(histogram.buckets, 0.5) <= 0.001_024
-    assert 1.048 <= quantile(histogram.buckets, 0.999) <= 2.098
-    histogram.add(1e6)
-    assert histogram.buckets[-1] == 1
-    assert histogram.count == 101
-
-
-def test_labels_are_escaped_and_an_empty_family_is_not_shown() -> None:
-    families = Families()
-    families.family("nothing", "gauge", "Nothing.")
-    families.gauge("one", "One.", 1, labels(group='a"b\\c\nd'))
-    shown = "".join(families.render(is_open=False))
-    assert shown == '# HELP one One.\n# TYPE one gauge\none{group="a\\"b\\\\c\\nd"} 1\n'
 
 
 def test_answers_of_different_kinds_in_one_turn_are_each_counted(broker: Broker) -> None:
