@@ -26,6 +26,14 @@ class Past:
     info: ConsumerGroupInfo | None
     last: Rebalance | None
 
+    @property
+    def late(self) -> list[str]:
+        """The members that have not come to the last assignment, for which others may wait."""
+        info = self.info
+        if info is None:
+            return []
+        return [each.id for each in info.members if each.epoch != info.assignment_epoch]
+
     def lines(self) -> list[str]:
         info = self.info
         lines = [f"kind: {self.kind}"]
@@ -34,9 +42,8 @@ class Past:
                 f", group epoch {info.epoch}, assigned for epoch {info.assignment_epoch} by "
                 f"{info.assignor}"
             )
-            late = [each.id for each in info.members if each.epoch != info.assignment_epoch]
-            if late:
-                lines.append(f"not there yet: {', '.join(late)}")
+        if self.late:
+            lines.append(f"not there yet: {', '.join(self.late)}")
         if self.last is not None:
             when = f"{_time(self.last.ended_ms)}, in {duration(self.last.took_ms / 1000)}"
             lines.append(f"last rebalance: {when}, because {self.last.why}")
@@ -47,6 +54,7 @@ class Past:
         return {
             "epoch": None if info is None else info.epoch,
             "assignment_epoch": None if info is None else info.assignment_epoch,
+            "not_there_yet": self.late,
             "last_rebalance": None if self.last is None else msgspec.to_builtins(self.last),
         }
 

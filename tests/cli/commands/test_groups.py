@@ -22,6 +22,7 @@ from moldau.testing import Broker
 from moldau.testing.waiting import until
 from tests.broker.asking import Asker
 from tests.broker.coordination.groups.asking import Groups
+from tests.broker.coordination.groups.consumer.members import Members
 from tests.cli.commands.groups import (
     describe,
     has_members,
@@ -208,6 +209,25 @@ def test_a_consumer_group_shows_its_epochs_and_why_it_rebalanced(
     assert "kept since" in shown.err
     unknown = moldau("groups", "describe", "no-such-group", "--history")
     assert unknown.status == 1
+
+
+def test_a_consumer_group_shows_who_keeps_the_others_waiting(
+    moldau: Run, moldau_session_broker: Broker, topic: str, group: str
+) -> None:
+    with Asker(moldau_session_broker) as asker:
+        members = Members(asker, group)
+        assert not members.join("slow", topic).error_code
+        assert moldau("groups", "describe", group, "--json").json["not_there_yet"] == []
+        assert not members.join("waits", topic).error_code
+        # A new assignment may be too soon after the last one.
+        until(lambda: members.beat("waits", 2).member_epoch == 3)
+        members.beat("slow", 2)
+        view = moldau("groups", "describe", group, "--json").json
+        assert (view["epoch"], view["assignment_epoch"]) == (3, 3)
+        assert view["not_there_yet"] == ["slow"]
+        assert "not there yet: slow" in moldau("groups", "describe", group).out.splitlines()
+        for member in ("slow", "waits"):
+            members.beat(member, -1)
 
 
 def test_a_live_view_says_what_changes(

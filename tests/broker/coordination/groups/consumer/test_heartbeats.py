@@ -19,40 +19,11 @@ from moldau.wire.errors import Error
 from moldau.wire.primitives import INT16, INT32, count, string
 from tests.broker.asking import Asker, fresh_name, versions
 from tests.broker.coordination.groups.asking import Groups
+from tests.broker.coordination.groups.consumer.members import Members
 from tests.broker.coordination.groups.coordinators import offsets_partition
 from tests.broker.wire_client import Client, inside
 
 HEARTBEAT, DESCRIBE = Api.CONSUMER_GROUP_HEARTBEAT, Api.CONSUMER_GROUP_DESCRIBE
-
-
-class Members:
-    """Heartbeats to one group."""
-
-    def __init__(self, asker: Asker, group: str) -> None:
-        self.asker = asker
-        self.group = group
-        until(lambda: Groups(asker).find(group).error_code == 0)
-
-    def beat(self, member: str, epoch: int, version: int | None = None, **more: Any) -> Any:
-        values = {
-            "group_id": self.group,
-            "member_id": member,
-            "member_epoch": epoch,
-            "rebalance_timeout": -1,
-            "subscribed_topic_names": None,
-            "topic_partitions": None,
-        }
-        return self.asker.ask(HEARTBEAT, version, **(values | more))
-
-    def join(self, member: str, *topics: str, version: int | None = None, **more: Any) -> Any:
-        values: dict[str, Any] = {"rebalance_timeout": 30_000, "topic_partitions": []}
-        values["subscribed_topic_names"] = topics
-        return self.beat(member, 0, version, **(values | more))
-
-    def describe(self, version: int | None = None, **more: Any) -> Any:
-        more = {"include_authorized_operations": False} | more
-        [group] = self.asker.ask(DESCRIBE, version, group_ids=[self.group], **more).groups
-        return group
 
 
 def assigned(answer: Any) -> dict[UUID, list[int]] | None:
