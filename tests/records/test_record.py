@@ -19,6 +19,7 @@ from moldau.records.record import (
     assemble,
     build_batch,
     build_end_marker,
+    build_plain_batch,
     read_end_marker,
     records_of,
 )
@@ -43,6 +44,33 @@ def test_records_come_back_as_they_were(records: list[Record], codec: Codec) -> 
     data = build_batch(records, codec)
     check_batch(data)
     assert list(records_of(data)) == records
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=200)), max_size=80),
+    st.integers(-1, 1 << 45),
+    st.booleans(),
+)
+def test_a_plain_batch_is_the_batch_of_the_same_records(
+    pairs: list[tuple[bytes, bytes | None]], timestamp: int, is_transactional: bool
+) -> None:
+    if not pairs:
+        timestamp = -1
+    records = [Record(n, timestamp, key, value) for n, (key, value) in enumerate(pairs)]
+    producer_id, epoch = (7, 3) if is_transactional else (-1, -1)
+    plain = build_plain_batch(
+        pairs,
+        timestamp,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        is_transactional=is_transactional,
+    )
+    assert plain == build_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        is_transactional=is_transactional,
+    )
 
 
 def test_records_of_an_append_time_batch_carry_the_time_of_the_append() -> None:

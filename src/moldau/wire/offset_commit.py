@@ -98,8 +98,13 @@ def _read(version: int, body: memoryview) -> OffsetCommitRequest:
 
 
 def _count(body: memoryview, position: int, most: int) -> tuple[int, int]:
-    number, position = read_uvarint(body, position)
-    number -= 1
+    number = body[position] - 1
+    if number < 0x7F:
+        # Nearly all take one byte, which is not worth a call.
+        position += 1
+    else:
+        number, position = read_uvarint(body, position)
+        number -= 1
     if number < 0:
         raise MalformedRequest("an array that must not be null is null")
     # Every element takes a byte at least, so a lying count is caught before anything is built.

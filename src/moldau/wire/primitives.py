@@ -66,6 +66,9 @@ def uvarint(value: int) -> bytes:
 
 def skip_tags(buffer: Buffer, position: int) -> int:
     """Return the position after a block of tagged fields that nobody here reads."""
+    if not buffer[position]:
+        # Nearly all have none, which is not worth a call.
+        return position + 1
     count, position = read_uvarint(buffer, position)
     if count > MOST_TAGS:
         raise MalformedRequest(f"{count} tagged fields in one place")
@@ -135,7 +138,7 @@ def string(value: str | None, compact: bool) -> bytes:
     if value is None:
         return b"\x00" if compact else b"\xff\xff"
     data = value.encode()
-    return (uvarint(len(data) + 1) if compact else INT16.pack(len(data))) + data
+    return (count(len(data), True) if compact else INT16.pack(len(data))) + data
 
 
 @lru_cache(256)

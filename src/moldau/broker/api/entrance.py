@@ -190,7 +190,8 @@ class Entrance:
         request.raw = raw = bytes(frame[request.start :])
         request.body = decode_request(api, version, memoryview(raw))
         answer = self.call(request)
-        if inspect.isawaitable(answer):
+        # Most are dicts, and to find that they cannot be waited for takes long.
+        if answer.__class__ is not dict and inspect.isawaitable(answer):
             response = DecodedResponse(connection, request, b"")
             connection.reserve(response, len(raw))
             if (spent := connection.exit.spent) is not None and api not in EXEMPT:

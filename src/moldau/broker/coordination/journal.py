@@ -22,7 +22,7 @@ from moldau.log.errors import (
 from moldau.log.markers import TransactionEnd, append_marker
 from moldau.log.producers.verifications import Verification
 from moldau.records.batch import HEADER_SIZE, BatchError, BatchTooLarge
-from moldau.records.record import Record, build_batch
+from moldau.records.record import build_plain_batch
 from moldau.wire.errors import Error
 
 logger = logging.getLogger("moldau.coordination")
@@ -238,23 +238,26 @@ def _batches(
     records: Sequence[KeyValue], max_bytes: int, now_ms: int, transaction: Transactional | None
 ) -> Iterator[bytearray]:
     """Pack the records into as few batches as the topic's limit allows."""
-    chunk: list[Record] = []
+    chunk: list[KeyValue] = []
     size = HEADER_SIZE
     for key, value in records:
-        more = _RECORD_OVERHEAD + len(key) + len(value or b"")
+        more = _RECORD_OVERHEAD + len(key) + (0 if value is None else len(value))
         if chunk and size + more > max_bytes:
-            yield _batch(chunk, transaction)
+            yield _batch(chunk, now_ms, transaction)
             chunk, size = [], HEADER_SIZE
-        chunk.append(Record(len(chunk), now_ms, key, value))
+        chunk.append((key, value))
         size += more
-    yield _batch(chunk, transaction)
+    yield _batch(chunk, now_ms, transaction)
 
 
-def _batch(records: Sequence[Record], transaction: Transactional | None) -> bytearray:
+def _batch(
+    records: Sequence[KeyValue], now_ms: int, transaction: Transactional | None
+) -> bytearray:
     if transaction is None:
-        return build_batch(records)
-    return build_batch(
+        return build_plain_batch(records, now_ms)
+    return build_plain_batch(
         records,
+        now_ms,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
         is_transactional=True,

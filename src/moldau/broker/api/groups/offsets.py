@@ -84,7 +84,7 @@ def offset_commit(parts: GroupParts, request: Request) -> Answer | Awaitable[Ans
             error = Error.ILLEGAL_GENERATION
         topics = []
         for topic in body.topics:
-            key, _ = _topic(parts, request, topic)
+            key = topic.name if request.version < _TOPIC_IDS else topic.topic_id
             partitions = [
                 {
                     "partition_index": each.partition_index,

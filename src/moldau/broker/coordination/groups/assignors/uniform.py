@@ -45,14 +45,14 @@ def _assign_alike(
     taken: dict[UUID, set[int]] = {topic: set() for topic in sizes}
     for member in members.values():
         for topic, partitions in member.assigned.items():
-            if topic in taken:
-                taken[topic] |= partitions
-    free = [
-        (topic, partition)
-        for topic in hash_order(sizes, uuid_hash)
-        for partition in range(sizes[topic])
-        if partition not in taken[topic]
-    ]
+            # Looked up once: the hash of an id takes Python as long as all the rest.
+            of_topic = taken.get(topic)
+            if of_topic is not None:
+                of_topic |= partitions
+    free: list[tuple[UUID, int]] = []
+    for topic in hash_order(sizes, uuid_hash):
+        of_topic = taken[topic]
+        free += [(topic, each) for each in range(sizes[topic]) if each not in of_topic]
     least, more = divmod(sum(sizes.values()), len(members))
     kept_of: dict[str, dict[UUID, list[int]]] = {}
     gained_of: dict[str, dict[UUID, list[int]]] = {}

@@ -36,7 +36,12 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from uuid import UUID
 
-from moldau.broker.coordination.groups.assignors.assignor import Assignment, Assignor, MemberSpec
+from moldau.broker.coordination.groups.assignors.assignor import (
+    NOTHING,
+    Assignment,
+    Assignor,
+    MemberSpec,
+)
 from moldau.broker.coordination.groups.consumer.parts import (
     Current,
     GroupEpoch,
@@ -199,6 +204,7 @@ class Machine:
             return False
         sizes: dict[UUID, int] = {}
         members: dict[str, MemberSpec] = {}
+        targets = state.targets
         # Mostly all want the same.
         subscribed: dict[tuple[frozenset[str], str], frozenset[UUID]] = {}
         for id, member in state.members.items():
@@ -206,11 +212,12 @@ class Machine:
             topics = subscribed.get(wanted)
             if topics is None:
                 topics = subscribed[wanted] = self._subscribed(member, sizes)
-            members[id] = MemberSpec(topics, state.target(id), member.instance_id, member.rack)
+            before = targets.get(id, NOTHING)
+            members[id] = MemberSpec(topics, before, member.instance_id, member.rack)
         found = self.assignor.assign(members, sizes) if members else {}
         for id in members:
-            target, before = found.get(id, {}), state.targets.get(id)
-            if before is None or (target is not before and target != before):
+            target, last = found.get(id, NOTHING), targets.get(id)
+            if last is None or (target is not last and target != last):
                 state.put(Part.TARGET, id, dict(target))
         state.put(Part.TARGET_EPOCH, "", TargetEpoch(state.epoch.epoch, now_ms))
         return True
