@@ -15,12 +15,15 @@ kafka-tlaplus, KIP-966), as predicates on the real objects:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from uuid import UUID
 
 from moldau.broker.partitions.partition import Partition
 from moldau.cluster.state.internal_topics import TRANSACTION_STATE
+from moldau.log.log import Log
 from tests.simulation.checks.decisions import Decisions, Producers
 from tests.simulation.checks.history import Violation
 from tests.simulation.checks.logs import Batch, LogReader
@@ -31,6 +34,8 @@ from tests.simulation.core.world import Node, World
 Place = tuple[UUID, int]
 # What is looked at after every step: only where it has changed, more is.
 _LOOKS = attrgetter("log.high_watermark", "log.log_end", "leader_epoch", "is_leader")
+# No partition is opened or dropped either without one of these being set.
+_TELLING = frozenset(("high_watermark", "log_end", "leader_epoch", "is_leader", "log"))
 
 
 @dataclass
@@ -77,6 +82,8 @@ class Monitor:
         self._seen: dict[Partition, Seen] = {}
         # What all partitions of a process looked like after its last step.
         self._watched: dict[Process, list[tuple[int, int, int, bool]]] = {}
+        # Processes that have been looked at since anything was set in any of them.
+        self._looked_at: set[Process] = set()
         self._kept: list[Partition] = []
         # Where the log of each broker ended when it was last alive.
         self._ends: dict[tuple[int, Place], int] = {}
@@ -89,8 +96,29 @@ class Monitor:
         self._watched.clear()
         self._kept.clear()
         self._nodes.clear()
+        self._looked_at.clear()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Know meanwhile of all that is set in partitions and logs: most steps set nothing."""
+        looked_at = self._looked_at
+
+        def note(each: object, name: str, value: object) -> None:
+            object.__setattr__(each, name, value)
+            if name in _TELLING:
+                looked_at.clear()
+
+        for kind in (Partition, Log):
+            kind.__setattr__ = note  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for kind in (Partition, Log):
+                del kind.__setattr__
 
     def after_step(self, process: Process) -> None:
+        if process in self._looked_at:
+            return
         node = self._nodes.get(process)
         if node is None:
             nodes = self._world.nodes.values()
@@ -102,6 +130,7 @@ class Monitor:
         if broker is None or not process.is_alive:
             return
         partitions = broker.partitions.values()
+        self._looked_at.add(process)
         looks = list(map(_LOOKS, partitions))
         if self._watched.get(process) == looks:
             return

@@ -95,7 +95,11 @@ class Play:
         outcome = Outcome(self._scenario)
         world = self.world
         began, began_cpu = time.perf_counter(), time.process_time()
-        with world.installed(), _epochs_up_to(self._scenario.last_epoch):
+        with (
+            world.installed(),
+            self._monitor.watching(),
+            _epochs_up_to(self._scenario.last_epoch),
+        ):
             world.after_step = self._monitor.after_step
             try:
                 self._play()
