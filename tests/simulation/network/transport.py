@@ -45,6 +45,7 @@ class Transport(asyncio.Transport):
         self.process = process
         self.near = near
         self.far = far
+        self.link = f"{near.name}>{far.name} ".encode()
         self._own = own
         self._peer = peer
         self.other: Transport

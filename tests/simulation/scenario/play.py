@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
@@ -61,6 +62,7 @@ _COMPACTED = {
 # How long a healthy cluster may take for anything, and one in which no more happens than a script.
 _PATIENCE_S = 90.0
 _SCRIPT_S = 45.0
+_TIME = struct.Struct("<d")
 
 
 class Play:
@@ -85,9 +87,7 @@ class Play:
         self._messages = Messages(self.world) if messages else None
 
     def _note_sent(self, transport: Transport, data: bytes) -> None:
-        digest, link = self._digest, f"{transport.near.name}>{transport.far.name}"
-        digest.update(f"{self.world.loop.now_s!r} {link} ".encode())
-        digest.update(data)
+        self._digest.update(_TIME.pack(self.world.loop.now_s) + transport.link + data)
         if self._messages is not None:
             self._messages.sent(transport, data)
 
