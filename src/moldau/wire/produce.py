@@ -26,6 +26,7 @@ from moldau.wire.primitives import (
     read_uvarint,
     skip_tags,
     string,
+    topic_id,
 )
 
 _ACKS_AND_TIMEOUT = Struct(">hi")
@@ -130,7 +131,7 @@ class ProduceCodec:
         for _ in range(topic_count):
             key: TopicKey
             if self.by_id:
-                key = UUID(bytes=bytes(frame[position : position + 16]).ljust(16, b"\0"))
+                key = topic_id(bytes(frame[position : position + 16]).ljust(16, b"\0"))
                 position += 16
             else:
                 name, position = read_string(frame, position, compact)

@@ -17,6 +17,7 @@ from moldau.wire.primitives import (
     read_uvarint,
     skip_tags,
     string,
+    topic_id,
 )
 
 _REPLICA_STATE = Struct(">iq")
@@ -169,7 +170,7 @@ class FetchRequestCodec:
 
     def _read_key(self, frame: memoryview, position: int) -> tuple[TopicKey, int]:
         if self._by_id:
-            key = UUID(bytes=bytes(frame[position : position + 16]).ljust(16, b"\0"))
+            key = topic_id(bytes(frame[position : position + 16]).ljust(16, b"\0"))
             return key, position + 16
         name, position = read_string(frame, position, self._flexible)
         return name or "", position

@@ -25,6 +25,7 @@ from moldau.wire.primitives import (
     read_uvarint,
     skip_tags,
     string,
+    topic_id,
     uvarint,
 )
 
@@ -270,7 +271,7 @@ class FetchResponseCodec:
             return name or "", position
         if position + 16 > len(body):
             raise MalformedRequest("it ends inside a topic id")
-        return UUID(bytes=bytes(body[position : position + 16])), position + 16
+        return topic_id(bytes(body[position : position + 16])), position + 16
 
     def _decode_partition(
         self, body: memoryview, position: int
