@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import warnings
 
 from tests.simulation.core.loop import VirtualLoop
 from tests.simulation.core.process import Machine, Process
@@ -52,3 +54,20 @@ def test_a_frozen_process_wakes_to_what_arrived_in_the_order_of_arrival() -> Non
         arrived, done = woken(seed)
         assert len(done) == 40
         assert done == arrived, f"seed {seed}"
+
+
+def test_a_coroutine_that_is_begun_after_the_end_is_closed_at_once() -> None:
+    """As by what others do when they are closed; or Python would complain that nobody awaits it."""
+
+    async def work() -> None:
+        raise AssertionError("it is over")
+
+    loop = VirtualLoop(random.Random(1))
+    loop.is_over = True
+    with warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        loop.create_task(work())
+        loop.outside.belongings.clear()
+        gc.collect()
+    loop.close()
+    assert not complaints

@@ -12,10 +12,10 @@ after the two.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
-from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from tests.simulation.core.process import Machine, Process, ProcessDied
@@ -67,6 +67,15 @@ def _nothing() -> None:
     """Do nothing."""
 
 
+def end_task(task: asyncio.Task[Any]) -> None:
+    """Close the coroutine of a task that will not go on."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine: Any = task.get_coro()
+    # Whatever a coroutine does at its end is no matter.
+    with suppress(BaseException):
+        coroutine.close()
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """The loop of a simulation. `process` is the one whose step is running."""
 
@@ -96,13 +105,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # -- scheduling; asyncio calls these
 
     def call_soon(self, callback: Any, *arguments: Any, context: Any = None) -> Any:  # type: ignore[override]
-        return self.soon_in(self.process, callback, *arguments)
+        process = self.process
+        step = Step(process, self.now_s, callback, arguments)
+        if process.is_alive and not self.is_over:
+            if not process.ready:
+                self._busy.append(process)
+            process.ready.append(step)
+        return step
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_later(self, delay: float, callback: Any, *arguments: Any, context: Any = None) -> Any:  # type: ignore[override]
-        timer = Timer(self.process, self.now_s + max(delay, 0.0), callback, arguments)
-        self._push(timer, timer.when_s + self._random() * _LATE_S)
+        due_s = self.now_s + delay if delay > 0.0 else self.now_s
+        timer = Timer(self.process, due_s, callback, arguments)
+        self._count += 1
+        heappush(self._timers, (due_s + self._random() * _LATE_S, self._count, timer))
         return timer
 
     def call_at(self, when: float, callback: Any, *arguments: Any, context: Any = None) -> Any:  # type: ignore[override]
@@ -111,27 +128,30 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def soon_in(self, process: Process, callback: Any, *arguments: Any) -> Step:
         """Run a callback as a step of a process, as soon as it comes to that."""
         step = Step(process, self.now_s, callback, arguments)
-        self._enqueue(step)
+        if process.is_alive and not self.is_over:
+            if not process.ready:
+                self._busy.append(process)
+            process.ready.append(step)
         return step
 
     def later_in(self, process: Process, delay_s: float, callback: Any, *arguments: Any) -> Step:
         """Run a callback as a step of a process after a while."""
-        step = Step(process, self.now_s + max(delay_s, 0.0), callback, arguments)
-        self._push(step, step.when_s + self._random() * _LATE_S)
+        due_s = self.now_s + delay_s if delay_s > 0.0 else self.now_s
+        step = Step(process, due_s, callback, arguments)
+        self._count += 1
+        heappush(self._timers, (due_s + self._random() * _LATE_S, self._count, step))
         return step
 
     def arrive_in(self, delay_s: float, callback: Any) -> None:
         """Have the simulator do something after exactly that time."""
         at_s = self.now_s + delay_s
-        self._push(Step(self.outside, at_s, callback, ()), at_s)
-
-    def _push(self, step: Step, at_s: float) -> None:
         self._count += 1
-        heapq.heappush(self._timers, (at_s, self._count, step))
+        heappush(self._timers, (at_s, self._count, Step(self.outside, at_s, callback, ())))
 
     def _enqueue(self, step: Step) -> None:
+        """A timer is due."""
         process = step.process
-        if process.is_alive and not self.is_over:
+        if not self.is_over:
             if step.is_timer and process.frozen_until > self.now_s:
                 process.overdue.append(step)
                 if process.ready:
@@ -176,8 +196,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         # What BaseEventLoop's run_forever calls until `stop`.
+        turn = self.turn
         while not self._stopping:  # type: ignore[attr-defined]
-            self.turn()
+            turn()
 
     def turn(self) -> None:
         """Let a process do a few steps; or time pass until the next timer, if nobody has any."""
@@ -195,9 +216,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             timers = self._timers = [
                 each for each in timers if each[2].callback and each[2].process.is_alive
             ]
-            heapq.heapify(timers)
+            heapify(timers)
         while timers:
-            at_s, _, step = heapq.heappop(timers)
+            at_s, _, step = heappop(timers)
             process = step.process
             if step.callback is None or not process.is_alive:
                 continue
@@ -208,8 +229,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self._enqueue(step)
             elif not self.is_over:
                 # Nobody else has anything to do, so it is the simulator's turn.
-                process.ready.append(step)
-                self._do(process, 1)
+                self.steps += 1
+                self._at_once += 1
+                try:
+                    step.callback(*step.arguments)
+                except Exception as error:
+                    self._failed(process, step.callback, error)
             return
 
     def _run_busy(self) -> None:
@@ -236,9 +261,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Do the next steps of a process."""
         after_step, done = process.after_step, 0
         self.process = process
+        # Of one that dies on the way, it is emptied.
+        ready = process.ready
         try:
-            while done < most and process.ready and not self._stopping:  # type: ignore[attr-defined]
-                step = process.ready.popleft()
+            while done < most and ready and not self._stopping:  # type: ignore[attr-defined]
+                step = ready.popleft()
                 callback = step.callback
                 if callback is None:
                     continue
@@ -248,13 +275,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 except ProcessDied:
                     self.kill(process)
                 except Exception as error:
-                    self.problems.append(f"{process}: {callback!r} raised {error!r}")
+                    self._failed(process, callback, error)
                 if after_step is not None:
                     after_step(process)
         finally:
             self.process = self.outside
         self.steps += done
         self._at_once += done
+
+    def _failed(self, process: Process, callback: object, error: Exception) -> None:
+        self.problems.append(f"{process}: {callback!r} raised {error!r}")
 
     # -- processes
 
@@ -268,7 +298,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if process.is_alive:
             process.is_alive = False
             process.belongings.extend((*process.ready, *process.overdue))
-            process.ready = deque()
+            process.ready.clear()
             process.overdue = []
             if process in self._busy:
                 self._busy.remove(process)
@@ -282,6 +312,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> Any:  # type: ignore[override]
         task = asyncio.Task(coro, loop=self, name=name)
+        if self.is_over:
+            # Begun by what others do at their end, or by a destructor: nobody would end it.
+            end_task(task)
+            return task
         # Kept, so that a dead process's coroutines are not closed, which would run their code.
         self.process.belongings.append(task)
         if len(self.process.belongings) > _COMPACT:

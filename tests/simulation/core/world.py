@@ -10,7 +10,7 @@ import logging
 import pkgutil
 import random
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +26,7 @@ from moldau.log.errors import LogError
 from moldau.peer.errors import PeerError
 from moldau.wire.apis import VERSIONS
 from moldau.wire.messages import load
-from tests.simulation.core.loop import VirtualLoop
+from tests.simulation.core.loop import VirtualLoop, end_task
 from tests.simulation.core.process import Machine, Process
 from tests.simulation.core.seams import installed
 from tests.simulation.disk.disk import Disk
@@ -214,14 +214,6 @@ class _Lines(logging.Handler):
             world.tell(world.loop.process.name, text)
 
 
-def _end_task(task: asyncio.Task[Any]) -> None:
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    coroutine: Any = task.get_coro()
-    # Whatever a coroutine does at its end is no matter.
-    with suppress(BaseException):
-        coroutine.close()
-
-
 class World:
     """Everything of one run. Use it within `with world.installed()`."""
 
@@ -341,7 +333,7 @@ class World:
                 process.belongings.clear()
             for each in belongings:
                 if isinstance(each, asyncio.Task) and not each.done():
-                    _end_task(each)
+                    end_task(each)
         loop.close()
         for node in self.nodes.values():
             node.process = node.broker = None
