@@ -9,6 +9,8 @@ both faces keep what was asked in a queue.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from struct import error
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -38,6 +40,21 @@ class Asked(NamedTuple):
     correlation_id: int
 
 
+@lru_cache(32)
+def _offer(version: int, body: bytes) -> tuple[Mapping[int, tuple[int, int]], Mapping[str, int]]:
+    """Return the versions and features in the answer to a greeting.
+
+    It is a long one, and all brokers of a cluster give the same to every connection.
+    """
+    response = decode_response(Api.API_VERSIONS, version, memoryview(body))
+    versions = {
+        int(entry.api_key): (int(entry.min_version), int(entry.max_version))
+        for entry in response.api_keys
+    }
+    features = getattr(response, "finalized_features", ())
+    return versions, {str(each.name): int(each.max_version_level) for each in features}
+
+
 class Dialogue:
     """Correlation ids and versions of one connection; `address` is for messages to people.
 
@@ -50,9 +67,9 @@ class Dialogue:
         self._origin = origin
         self._next_id = 0
         self._greeting_version = GREETING_VERSION
-        self._versions: dict[int, tuple[int, int]] = {}
+        self._versions: Mapping[int, tuple[int, int]] = {}
         # The features that the cluster has finalized, as of the greeting.
-        self.levels: dict[str, int] = {}
+        self.levels: Mapping[str, int] = {}
 
     def greeting(self) -> tuple[Asked, bytes]:
         """Return the first request, which asks for the broker's versions."""
@@ -77,15 +94,10 @@ class Dialogue:
             return False
         if code != Error.NONE:
             raise Refused(code, f"{self.address} refused ApiVersions")
-        response = self._decoded(Api.API_VERSIONS, asked.version, body)
-        self._versions = {
-            int(entry.api_key): (int(entry.min_version), int(entry.max_version))
-            for entry in response.api_keys
-        }
-        self.levels = {
-            str(feature.name): int(feature.max_version_level)
-            for feature in getattr(response, "finalized_features", ())
-        }
+        try:
+            self._versions, self.levels = _offer(asked.version, bytes(body))
+        except MalformedRequest as reason:
+            raise MalformedAnswer(self.address, str(reason)) from None
         return True
 
     def speaks(self, api: Api) -> bool:

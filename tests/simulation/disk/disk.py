@@ -119,13 +119,15 @@ class Disk:
         """What is in a folder now is there after a power failure, and what is not is not."""
         safe = self._safe_names
         prefix = folder.rstrip("/") + "/"
-
-        def is_inside(path: str) -> bool:
-            return path.startswith(prefix) and "/" not in path[len(prefix) :]
-
-        now = {path: file for path, file in self.names.items() if is_inside(path)}
-        for path in [each for each in safe if is_inside(each) and each not in now]:
-            self._unsafe(path)
+        size = len(prefix)
+        now = {
+            path: file for path, file in self.names.items()
+            if path.startswith(prefix) and "/" not in path[size:]
+        }  # fmt: skip
+        inside = [path for path in safe if path.startswith(prefix) and "/" not in path[size:]]
+        for path in inside:
+            if path not in now:
+                self._unsafe(path)
         for path, file in now.items():
             if file is None and path not in safe:
                 # A folder that was renamed brings what the disk had of its files.
