@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from moldau.records.batch import CONTROL_BIT, HEADER, HEADER_SIZE, TRANSACTIONAL_BIT
-from tests.simulation.disk.disk import Disk, File
+from tests.simulation.disk.disk import Disk, File, Names
 
 
 class Batch(NamedTuple):
@@ -77,7 +77,10 @@ class LogReader:
         self._keeps_data = keeps_data
         self._folder = folder + "/"
         self._files: dict[str, LogFile] = {}
-        self._size = 0
+        # Its files in order, as of so many changes of those names.
+        self._paths: list[str] = []
+        self._names = Names()
+        self._changes = -1
 
     def forget(self) -> None:
         """Read everything again: the log was cut."""
@@ -85,13 +88,8 @@ class LogReader:
 
     def batches(self, first: int, end: int) -> list[Batch]:
         """The batches that begin at `first` or later and before `end`, in order."""
-        names = self._disk.names
+        names, paths = self._disk.names, self._find()
         size = len(self._folder)
-        paths = sorted(
-            path
-            for path in names
-            if path.endswith(".log") and path.startswith(self._folder) and "/" not in path[size:]
-        )
         found: list[Batch] = []
         for number, path in enumerate(paths):
             if number + 1 < len(paths) and int(paths[number + 1][size:-4]) <= first:
@@ -108,3 +106,15 @@ class LogReader:
                 start -= 1
             found.extend(batch for batch in batches[start:] if batch.base < end)
         return found
+
+    def _find(self) -> list[str]:
+        names = self._disk.names
+        if names is not self._names or names.changes != self._changes:
+            self._names, self._changes = names, names.changes
+            folder, size = self._folder, len(self._folder)
+            self._paths = sorted(
+                path
+                for path in names
+                if path.startswith(folder) and path.endswith(".log") and "/" not in path[size:]
+            )
+        return self._paths

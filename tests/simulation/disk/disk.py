@@ -72,6 +72,29 @@ class File:
             self.safe = bytes(self.content)
 
 
+class Names(dict[str, File | None]):
+    """What is on a disk, by path; None is a folder. `changes` goes up with each name that comes or
+    goes, so that nobody has to go through all of them to see that nothing has."""
+
+    changes = 0
+
+    def __setitem__(self, path: str, file: File | None) -> None:
+        self.changes += 1
+        super().__setitem__(path, file)
+
+    def __delitem__(self, path: str) -> None:
+        self.changes += 1
+        super().__delitem__(path)
+
+    def pop(self, path: str, *default: None) -> File | None:  # type: ignore[override]
+        self.changes += 1
+        return super().pop(path, *default)
+
+    def setdefault(self, path: str, file: File | None = None) -> File | None:
+        self.changes += 1
+        return super().setdefault(path, file)
+
+
 class Disk:
     """The disk of one machine: a tree of folders and files under absolute paths.
 
@@ -82,8 +105,7 @@ class Disk:
         self.root = root
         self._dice = dice
         self.now_s = now_s
-        # By path; None is a folder.
-        self.names: dict[str, File | None] = {root: None}
+        self.names = Names({root: None})
         self._safe_names: dict[str, File | None] = {root: None}
         self.is_full = False
         self.fails = False
@@ -179,7 +201,7 @@ class Disk:
         lost = 0
         for file in {id(each): each for each in kept.values() if each is not None}.values():
             lost += self._tear(file)
-        self.names = kept
+        self.names = Names(kept)
         self._safe_names = dict(kept)
         return f"{lost} bytes"
 
@@ -213,7 +235,7 @@ class Disk:
 
     def wipe(self) -> None:
         """Put an empty disk in its place."""
-        self.names = {self.root: None}
+        self.names = Names({self.root: None})
         self._safe_names = {self.root: None}
 
     def process_died(self) -> None:
