@@ -1,22 +1,26 @@
 """Dead letters: which topics hold them, what each letter says, and which were moved back.
 
 pipelines       headers moldau.origin.*, moldau.reason; moved ones are in `__moldau_redrives`
-share groups    headers __dlq.errors.*; how far they were moved is committed for a group
+share groups    headers __dlq.errors.*; how far they were moved, and which ones behind that, is
+                committed for a group
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import NamedTuple
 
+from moldau.client.letters.ahead import offsets_in
 from moldau.client.pipelines.letters import Origin, letter_of
 from moldau.client.pipelines.redrive import TOPIC as REDRIVES
 from moldau.client.queue.redrive import PREFIX
 from moldau.console.records import read_all
-from moldau.console.sampling.groups import committed_offsets
+from moldau.console.sampling.groups import committed_texts
 from moldau.console.sampling.state import ClusterState, bounds, read_state
 from moldau.peer.cluster import Cluster
+from moldau.peer.errors import Refused
 from moldau.records.record import Record
 
 PIPELINE, SHARE = "pipeline", "share"
@@ -95,7 +99,8 @@ class Moved:
         self._topic = topic
         self._cluster = cluster
         self._keys: frozenset[bytes] | None = None
-        self._groups: dict[str, dict[Any, int]] = {}
+        # By share group and partition: how far, and which ones behind that.
+        self._groups: dict[str, dict[int, tuple[int, set[int]]]] = {}
 
     def has(self, view: LetterView, partition: int, offset: int) -> bool:
         if view.kind == PIPELINE:
@@ -103,9 +108,19 @@ class Moved:
                 self._keys = frozenset(_redriven(self._cluster))
             return view.origin.key() in self._keys
         if view.of not in self._groups:
-            name = f"moldau-redrive.{view.of}"
-            self._groups[view.of] = committed_offsets(self._cluster, [name]).get(name, {})
-        return offset < self._groups[view.of].get((self._topic, partition), 0)
+            self._groups[view.of] = self._of_group(view.of)
+        position, ahead = self._groups[view.of].get(partition, (0, set()))
+        return offset < position or offset in ahead
+
+    def _of_group(self, group: str) -> dict[int, tuple[int, set[int]]]:
+        found: dict[int, tuple[int, set[int]]] = {}
+        # Nothing is known to be moved by a group that we may not see.
+        with suppress(Refused):
+            committed = committed_texts(self._cluster, f"moldau-redrive.{group}")
+            for (topic, index), (offset, text) in committed.items():
+                if topic == self._topic:
+                    found[index] = offset, offsets_in(offset, text)
+        return found
 
 
 def _redriven(cluster: Cluster) -> Iterator[bytes]:

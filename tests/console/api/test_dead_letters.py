@@ -113,29 +113,49 @@ def test_the_visitor_counts_for_more_than_the_login_of_the_environment() -> None
     assert (found["sasl.username"], found["sasl.password"]) == ("ann", 'pass"word\\')
 
 
+def share_letter(offset: int, group: str = "workers") -> dict[str, Any]:
+    told = {
+        "topic": "jobs", "partition": "0", "offset": str(offset), "group": group,
+        "message": "out of tries",
+    }  # fmt: skip
+    headers = [[f"__dlq.errors.{name}", text] for name, text in told.items()]
+    return {"value": f"job {offset}", "headers": headers}
+
+
 @pytest.mark.slow
-def test_letters_of_a_share_group_are_moved_all_together(shared_broker: Broker) -> None:
+def test_letters_of_a_share_group_are_moved_one_by_one_or_all_and_once(
+    shared_broker: Broker,
+) -> None:
     with RunningConsole(ConsoleSettings(shared_broker.bootstrap)) as console:
-        shared_broker.create_topic("jobs")
+        shared_broker.create_topic("jobs", 4)
         shared_broker.create_topic("dlq.jobs")
-        for offset in (0, 1):
-            headers = {
-                "topic": "jobs", "partition": "0", "offset": str(offset), "group": "workers",
-                "message": "out of tries",
-            }  # fmt: skip
-            body = {
-                "value": f"job {offset}",
-                "headers": [[f"__dlq.errors.{name}", text] for name, text in headers.items()],
-            }
-            console.post("api/topics/dlq.jobs/messages", body, 201)
+        for offset in range(5):
+            console.post("api/topics/dlq.jobs/messages", share_letter(offset), 201)
+        console.post("api/topics/dlq.jobs/messages", share_letter(9, "others"), 201)
         order = "api/dead-letters/dlq.jobs/redrive"
-        console.post(order, {"letters": [{"partition": 0, "offset": 0}]}, 422)
-        assert console.post(order, {"all": True, "preview": True})["moved"] == 2
-        assert console.post(order, {"all": True})["moved"] == 2
-        assert console.post(order, {"all": True})["moved"] == 0
-        assert len(console.get("api/topics/jobs/messages")["messages"]) == 2
+        third = {"partition": 0, "offset": 3, "key": "anna", "value": "job 3, put right"}
+        first = {"partition": 0, "offset": 1}
+        preview = console.post(order, {"letters": [third], "preview": True})
+        assert (preview["moved"], preview["by_topic"]) == (1, {"jobs": 1})
+        assert console.post(order, {"letters": [third]})["moved"] == 1
+        again = console.post(order, {"letters": [first, third]})
+        assert (again["moved"], again["moved_before"]) == (1, 1)
         letters = console.get("api/dead-letters/dlq.jobs")["letters"]
-        assert [each["redriven"] for each in letters] == [True, True]
+        assert {each["offset"] for each in letters if each["redriven"]} == {1, 3}
+
+        assert console.post(order, {"all": True, "preview": True})["moved"] == 4
+        assert console.post(order, {"all": True})["moved"] == 4
+        assert console.post(order, {"all": True})["moved"] == 0
+        assert console.post(order, {"letters": [first]})["moved_before"] == 1
+        written = console.get("api/topics/jobs/messages", from_="beginning")["messages"]
+        values = sorted(each["value"]["text"] for each in written)
+        assert values == ["job 0", "job 1", "job 2", "job 3, put right", "job 4", "job 9"]
+        (edited,) = [each for each in written if each["key"]]
+        assert edited["partition"] == partition_for_key(b"anna", 4) != 0
+        letters = console.get("api/dead-letters/dlq.jobs")["letters"]
+        assert all(each["redriven"] for each in letters)
+        notes = console.get("api/security/audit")["records"]
+        assert [each["details"]["moved"] for each in notes if each["action"] == "redrove letters"]
 
 
 @pytest.mark.parametrize("header", ["moldau.origin.topic", "__dlq.errors.topic"])

@@ -11,14 +11,16 @@ from confluent_kafka import TopicPartition as Position
 
 from moldau.client.connection import librdkafka_settings
 from moldau.client.errors import ClientError, words_of
+from moldau.client.letters.ahead import offsets_in, text_of
 from moldau.client.letters.letter_topic import TIMEOUT_S, LetterTopic, Ranges
 from moldau.client.letters.mover import AT_ONCE, Headers, Mover
+from moldau.client.producer.partitioner import partition_for_key
 
 PREFIX = "__dlq.errors."
 
 
 class Letter(NamedTuple):
-    """A dead letter: the message as it was, where it was, and why it was given up."""
+    """A dead letter: the message as it was, where it was, why it was given up, its own place."""
 
     topic: str
     partition: int
@@ -26,28 +28,43 @@ class Letter(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    at: tuple[int, int]
+
+
+# Takes a letter; returns it with the key and value that it is to have, or None if it stays.
+Choose = Callable[[Letter], Letter | None]
 
 
 class Redrive:
-    """Moves the dead letters of one group out of their topic.
+    """Moves the dead letters of one group out of their topic: all of them, or chosen ones.
 
     The letters stay where they are, and how far they were moved is committed for a group of this
-    name: `moldau-redrive.GROUP`. That happens in the transaction that writes the messages, so that
-    none is moved twice, whenever a redrive ends or another begins. Letters that come after the
-    redrive began are left for the next one.
+    name: `moldau-redrive.GROUP`, with the chosen ones behind that position as its text. That
+    happens in the transaction that writes the messages, so that none is moved twice, whenever a
+    redrive ends or another begins. Letters that come after the redrive began are left for the next
+    one.
     """
 
     def __init__(
-        self, group: str, topic: str, *, bootstrap: str | None = None, **settings: Any
+        self,
+        group: str,
+        topic: str,
+        *,
+        choose: Choose | None = None,
+        bootstrap: str | None = None,
+        **settings: Any,
     ) -> None:
         self.group = group
         self.topic = topic
+        self._choose = choose
         name = f"moldau-redrive.{group}"
         config = librdkafka_settings(bootstrap, settings)
         self._letter_topic = LetterTopic(topic, config, name)
         self._mover = Mover(config, name, group)
         # Where the redrive begins and ends.
         self._ranges: Ranges = {}
+        # By partition, what was moved behind where it begins.
+        self._ahead: dict[int, set[int]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +104,8 @@ class Redrive:
                 batch = []
                 if moved is not None:
                     moved(total)
-        self._write(batch)
+        if batch or self._choose is None:
+            self._write(batch)
         return total + len(batch)
 
     def _write(self, letters: list[Letter]) -> None:
@@ -96,8 +114,6 @@ class Redrive:
         def write() -> None:
             for each in letters:
                 self._mover.send(each.topic, each.partition, each.key, each.value, each.headers)
-            read = self._letter_topic.read
-            positions = [Position(self.topic, *place) for place in read.items()]
             member = self._letter_topic.consumer.consumer_group_metadata()
             send = self._mover.producer.send_offsets_to_transaction
             self._mover.insist(
@@ -105,7 +121,21 @@ class Redrive:
                 "could not say how far letters were moved",
             )
 
+        positions = self._positions(letters)
         self._mover.commit(write)
+
+    def _positions(self, letters: list[Letter]) -> list[Position]:
+        """Return what is to be committed with these letters."""
+        if self._choose is None:
+            reached = self._letter_topic.read
+        else:
+            reached = {each.at[0]: self._ranges[each.at[0]][0] for each in letters}
+            for index, offset in (each.at for each in letters):
+                self._ahead[index].add(offset)
+        return [
+            Position(self.topic, index, offset, text_of(offset, self._ahead[index]))
+            for index, offset in reached.items()
+        ]
 
     def _look(self) -> Ranges:
         """Return the offsets of all partitions that were not moved so far."""
@@ -117,14 +147,30 @@ class Redrive:
                 raise KafkaException(place.error)
             low, high = ranges[place.partition]
             found[place.partition] = max(place.offset, low), high
+            self._ahead[place.partition] = offsets_in(place.offset, place.metadata)
         return found
 
     def _letters(self) -> Iterator[Letter]:
-        """Yield the group's letters of the ranges."""
+        """Yield the group's letters of the ranges, as they are to be sent."""
+        before = {index: frozenset(offsets) for index, offsets in self._ahead.items()}
         for message in self._letter_topic.messages(self._ranges):
-            letter = _letter(message)
-            if letter is not None and letter[0] == self.group:
-                yield letter[1]
+            found = _letter(message)
+            if found is None or found[0] != self.group:
+                continue
+            letter = found[1]
+            index, offset = letter.at
+            if offset in before[index]:
+                continue
+            chosen = letter if self._choose is None else self._choose(letter)
+            if chosen is not None:
+                yield self._placed(letter, chosen)
+
+    def _placed(self, letter: Letter, chosen: Letter) -> Letter:
+        """Send a letter with another key to the partition of that key."""
+        count = self._mover.sizes.get(chosen.topic)
+        if chosen.key is None or chosen.key == letter.key or count is None:
+            return chosen
+        return chosen._replace(partition=partition_for_key(chosen.key, count))
 
 
 def _letter(message: Any) -> tuple[str, Letter] | None:
@@ -140,6 +186,7 @@ def _letter(message: Any) -> tuple[str, Letter] | None:
     if not topic or not partition.isdecimal():
         return None
     letter = Letter(
-        topic, int(partition), told.get("message", ""), message.key(), message.value(), kept
-    )
+        topic, int(partition), told.get("message", ""), message.key(), message.value(), kept,
+        (int(message.partition() or 0), int(message.offset() or 0)),
+    )  # fmt: skip
     return told.get("group", ""), letter

@@ -13,14 +13,14 @@ from msgspec import Meta
 from moldau.client.errors import ClientError
 from moldau.client.pipelines.letters import PipelineLetter
 from moldau.client.pipelines.redrive import PipelineRedrive
-from moldau.client.queue.redrive import Redrive
+from moldau.client.queue.redrive import Letter, Redrive
 from moldau.console.api.messages import shower
 from moldau.console.browse import Browser, Start, topic_bounds
 from moldau.console.call import Call
 from moldau.console.encoding import encoded
 from moldau.console.endpoint import endpoint
 from moldau.console.errors import ApiError, invalid, not_found
-from moldau.console.letters import SHARE, LetterView, Moved, letter_topics, view_of
+from moldau.console.letters import PIPELINE, SHARE, LetterView, Moved, letter_topics, view_of
 from moldau.console.sampling.state import read_state, read_topic
 from moldau.console.values.shown import Message
 from moldau.peer.errors import PeerError
@@ -31,6 +31,7 @@ from moldau.security.client import ClientSecurity
 _COUNTED = 5000
 _MOST = 1000
 
+Place = tuple[int, int]
 Encoding = Literal["text", "json", "hex", "schema"]
 
 
@@ -95,7 +96,7 @@ class ChosenLetter(msgspec.Struct):
 
 
 class RedriveOrder(msgspec.Struct):
-    """Letters to move; those of a share group are moved in order, all of them: `all`."""
+    """Letters to move: these, or all of the topic."""
 
     letters: Annotated[list[ChosenLetter], Meta(max_length=_MOST)] = []
     all: bool = False
@@ -109,6 +110,17 @@ class RedriveOutcome(msgspec.Struct):
     moved_before: int
     by_topic: dict[str, int]
     applied: bool
+
+    def add(self, planned: Counter[tuple[str, str]], redrive: Redrive | PipelineRedrive) -> None:
+        """Move what was planned, or only count it; what fails half-way has moved that much."""
+        for (origin, _), count in planned.items():
+            self.by_topic[origin] = self.by_topic.get(origin, 0) + count
+        before = self.moved
+
+        def tell(moved: int) -> None:
+            self.moved = before + moved
+
+        tell(redrive.move(tell) if self.applied else sum(planned.values()))
 
 
 @endpoint("GET", "api/dead-letters")
@@ -183,41 +195,70 @@ def redrive_letters(call: Call, asked: RedriveOrder) -> RedriveOutcome:
     chosen = {(each.partition, each.offset): each for each in asked.letters}
     if not chosen and not asked.all:
         raise invalid("no letters were chosen", "name some, or all of them")
-    groups = {view.of for view in places.values() if view.kind == SHARE}
-    if any(place in places and places[place].kind == SHARE for place in chosen) or (
-        asked.all and groups
-    ):
-        if not asked.all:
-            raise ApiError(
-                422, "share_group", "letters of a share group are moved in order, all of them",
-                "ask for all",
-            )  # fmt: skip
-        return _redrive_groups(call, topic, sorted(groups), asked)
     missing = [place for place in chosen if place not in places]
     if missing:
         raise not_found("dead letter at partition {}, offset {}".format(*missing[0]))
+    # Before anything is moved: what cannot be written is refused as a whole.
+    edits = Edits(call, chosen)
+    kinds = {view.kind for view in places.values()}
+    groups = sorted(
+        {
+            view.of
+            for place, view in places.items()
+            if view.kind == SHARE and (asked.all or place in chosen)
+        }
+    )
+    of_pipelines = {place for place in chosen if places[place].kind == PIPELINE}
+    outcome = RedriveOutcome(0, 0, {}, not asked.preview)
     try:
-        return _redrive(call, topic, asked, chosen)
+        for group in groups:
+            mine = {place for place in chosen if places[place][::3] == (SHARE, group)}
+            _redrive_group(call, topic, group, asked, mine, edits, outcome)
+        if of_pipelines or (asked.all and kinds != {SHARE}):
+            _redrive(call, topic, asked, of_pipelines, edits, outcome)
     except ClientError as problem:
         raise _failure(problem) from None
+    finally:
+        if outcome.moved and not asked.preview:
+            call.note(
+                "redrove letters", topic=topic, moved=outcome.moved, edited=len(edits),
+                groups=groups, letters=[list(place) for place in sorted(chosen)][:100],
+            )  # fmt: skip
+    return outcome
+
+
+class Edits:
+    """The keys and values that letters are to have in place of their own."""
+
+    def __init__(self, call: Call, chosen: dict[Place, ChosenLetter]) -> None:
+        self.values = {
+            place: encoded(call, each.value, each.value_encoding, each.schema_id)
+            for place, each in chosen.items()
+            if each.value is not None
+        }
+        self.keys = {
+            place: encoded(call, each.key, each.key_encoding, each.key_schema_id)
+            for place, each in chosen.items()
+            if each.key is not None
+        }
+
+    def __len__(self) -> int:
+        return len(self.values | self.keys)
 
 
 def _redrive(
-    call: Call, topic: str, asked: RedriveOrder, chosen: dict[tuple[int, int], ChosenLetter]
-) -> RedriveOutcome:
-    values = {
-        place: encoded(call, each.value, each.value_encoding, each.schema_id)
-        for place, each in chosen.items()
-        if each.value is not None
-    }
-    keys = {
-        place: encoded(call, each.key, each.key_encoding, each.key_schema_id)
-        for place, each in chosen.items()
-        if each.key is not None
-    }
+    call: Call,
+    topic: str,
+    asked: RedriveOrder,
+    chosen: set[Place],
+    edits: Edits,
+    outcome: RedriveOutcome,
+) -> None:
+    """Move letters of pipelines."""
+    values = {place: value for place, value in edits.values.items() if place in chosen}
 
     def rekey(letter: PipelineLetter) -> bytes | None:
-        return keys.get((letter.partition, letter.offset), letter.key)
+        return edits.keys.get((letter.partition, letter.offset), letter.key)
 
     def edit(letters: Sequence[PipelineLetter]) -> list[bytes | None]:
         return [values[letter.partition, letter.offset] for letter in letters]
@@ -229,7 +270,6 @@ def _redrive(
         place = (letter.partition, letter.offset)
         return (asked.all or place in chosen) and place not in values
 
-    moved, before, by_topic = 0, 0, Counter[str]()
     rounds: list[dict[str, Any]] = [{"choose": is_plain}, {"choose": is_edited, "edit": edit}]
     for given in rounds if values else rounds[:1]:
         with PipelineRedrive(
@@ -243,42 +283,47 @@ def _redrive(
             if not asked.preview:
                 redrive.claim(call.cluster)
             plan = redrive.plan(call.cluster)
-            before += plan.moved_before
-            for (origin, _), count in plan.letters.items():
-                by_topic[origin] += count
-            moved += plan.count if asked.preview else redrive.move()
-    if not asked.preview:
-        call.note(
-            "redrove letters", topic=topic, moved=moved, edited=len(values | keys),
-            letters=[list(place) for place in sorted(chosen)][:100],
-        )  # fmt: skip
-    return RedriveOutcome(moved, before, dict(by_topic), not asked.preview)
+            outcome.moved_before += plan.moved_before
+            outcome.add(plan.letters, redrive)
 
 
-def _redrive_groups(
-    call: Call, topic: str, groups: list[str], asked: RedriveOrder
-) -> RedriveOutcome:
-    """Move all letters that share groups have given up and that were not moved before."""
-    moved, by_topic = 0, Counter[str]()
-    for group in groups:
-        try:
-            with Redrive(
-                group,
-                topic,
-                bootstrap=call.console.settings.bootstrap,
-                settings=librdkafka_login(call.visitor.security),
-            ) as redrive:
-                if not asked.preview:
-                    redrive.claim()
-                plan = redrive.plan()
-                for (origin, _), count in plan.items():
-                    by_topic[origin] += count
-                moved += sum(plan.values()) if asked.preview else redrive.move()
-        except ClientError as problem:
-            raise _failure(problem) from None
-    if not asked.preview:
-        call.note("redrove letters", topic=topic, moved=moved, groups=groups)
-    return RedriveOutcome(moved, 0, dict(by_topic), not asked.preview)
+def _redrive_group(
+    call: Call,
+    topic: str,
+    group: str,
+    asked: RedriveOrder,
+    chosen: set[Place],
+    edits: Edits,
+    outcome: RedriveOutcome,
+) -> None:
+    """Move letters that a share group has given up: the chosen ones, and then the others if all."""
+
+    def choose(letter: Letter) -> Letter | None:
+        if letter.at not in chosen:
+            return None
+        return letter._replace(
+            key=edits.keys.get(letter.at, letter.key),
+            value=edits.values.get(letter.at, letter.value),
+        )
+
+    rounds = [choose] if chosen else []
+    for given in [*rounds, None] if asked.all else rounds:
+        with Redrive(
+            group,
+            topic,
+            choose=given,
+            bootstrap=call.console.settings.bootstrap,
+            settings=librdkafka_login(call.visitor.security),
+        ) as redrive:
+            if not asked.preview:
+                redrive.claim()
+            plan = redrive.plan()
+            if given is not None:
+                outcome.moved_before += len(chosen) - sum(plan.values())
+                if asked.preview and asked.all:
+                    # All of them are counted next.
+                    continue
+            outcome.add(plan, redrive)
 
 
 def librdkafka_login(security: ClientSecurity | None) -> dict[str, str]:

@@ -65,10 +65,15 @@ def committed_offsets(
 
 
 def _committed(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
+    return {place: offset for place, (offset, _) in committed_texts(cluster, group).items()}
+
+
+def committed_texts(cluster: Cluster, group: str) -> dict[TopicPartition, tuple[int, str]]:
+    """Return what a group has committed, with the text of each commit; Refused if we may not."""
     asked = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": None}
     values = {"group_id": group, "topics": None, "groups": [asked], "require_stable": False}
 
-    def ask() -> dict[TopicPartition, int]:
+    def ask() -> dict[TopicPartition, tuple[int, str]]:
         # v10 names topics by their ids; names are what we show.
         to = cluster.to(cluster.coordinator(group))
         answer = to.ask(Api.OFFSET_FETCH, values, at_most=9)
@@ -76,7 +81,10 @@ def _committed(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
         if told.error_code:
             raise Refused(int(told.error_code), f"group {group!r}")
         return {
-            (str(topic.name), int(part.partition_index)): int(part.committed_offset)
+            (str(topic.name), int(part.partition_index)): (
+                int(part.committed_offset),
+                str(part.metadata or ""),
+            )
             for topic in told.topics
             for part in topic.partitions
             if part.committed_offset >= 0 and not part.error_code
