@@ -57,6 +57,11 @@ _FLOOD = """({topic, count, each}) => {
   location.hash = `#/topics/${topic}?mode=live`;
 }"""
 
+# What the browser does with next to nothing: a box as long, and nothing in it.
+_EMPTY = """<div role="listbox" style="height: 600px; overflow: auto">
+<div style="height: {height}px"></div></div>"""
+_ROW_HEIGHT = 32
+
 # Scrolls up and down through the whole list, and says when each frame was painted.
 _SCROLL = """(seconds) => new Promise((done) => {
   const box = document.querySelector("[role=listbox]");
@@ -76,28 +81,43 @@ _SCROLL = """(seconds) => new Promise((done) => {
 
 def measure_page(bench: Workbench, console: Consoles) -> Row:
     """Unavailable where there is no browser, or where the page is not built."""
-    count = amounts_of(bench.scale).console_messages
+    amounts = amounts_of(bench.scale)
+    count, topics = amounts.console_messages, amounts.console_topics
     with _browser() as browser, bench.broker() as broker:
         topic = bench.new_topic()
         broker.create_topic(topic)
         bench.say("console: the page in a browser")
         with console(bench, broker) as (_, url):
             loaded = [_loaded_s(browser, url) for _ in range(bench.scale.repeats + 1)][1:]
-            rates, slowest = [], []
+            seconds = max(bench.scale.requests_s, 0.5)
+            empty, messages, listed = [], [], []
             for _ in range(bench.scale.repeats):
-                times = _scrolled(browser, url, topic, count, bench.scale.requests_s)
-                rates.append((len(times) - 1) * 1000 / (times[-1] - times[0]))
-                gaps = [after - before for before, after in pairwise(times)]
-                slowest.append(percentile(gaps, 99))
+                empty.append(_empty(browser, count, seconds))
+                messages.append(_messages(browser, url, topic, count, seconds))
+                listed.append(_topics(browser, url, topics, seconds))
     return Row(
         "console",
-        f"the page, from loopback, with {count:,} messages in its list",
+        f"the page, from loopback, with {count:,} messages or {topics:,} topics in its list",
         (
             figure("loaded, with what it shows first", "s", loaded, _LOADED_S),
-            figure("frames while it is scrolled and more come", "1/s", rates, _FRAMES),
-            figure("99 of 100 frames are painted within", "ms", slowest),
+            figure(
+                "frames of messages, scrolled while more come", "1/s", _rates(messages), _FRAMES
+            ),
+            figure("99 of 100 are painted within", "ms", _slowest(messages)),
+            figure("frames of topics, scrolled", "1/s", _rates(listed), _FRAMES),
+            figure("99 of 100 are painted within", "ms", _slowest(listed)),
+            figure("frames of an empty box, the browser's limit here", "1/s", _rates(empty)),
+            figure("99 of 100 are painted within", "ms", _slowest(empty)),
         ),
     )
+
+
+def _rates(runs: list[list[float]]) -> list[float]:
+    return [(len(times) - 1) * 1000 / (times[-1] - times[0]) for times in runs]
+
+
+def _slowest(runs: list[list[float]]) -> list[float]:
+    return [percentile([b - a for a, b in pairwise(times)], 99) for times in runs]
 
 
 @contextmanager
@@ -139,14 +159,45 @@ def _loaded_s(browser: Browser, url: str) -> float:
         return float(page.evaluate("performance.now()")) / 1000
 
 
-def _scrolled(browser: Browser, url: str, topic: str, count: int, seconds: float) -> list[float]:
+def _messages(browser: Browser, url: str, topic: str, count: int, seconds: float) -> list[float]:
     with _page(browser) as page:
         page.goto(url)
         page.wait_for_selector("main h1")
         given: dict[str, Any] = {"topic": topic, "count": count, "each": 100}
         page.evaluate(_FLOOD, given)
         page.wait_for_selector("[role=listbox] [role=option]")
-        times: list[float] = page.evaluate(_SCROLL, max(seconds, 0.5))
-        if len(times) < 3:
-            raise BenchFailed("the browser painted no frames")
-        return times
+        return _scrolled(page, seconds)
+
+
+def _topics(browser: Browser, url: str, count: int, seconds: float) -> list[float]:
+    topics = [
+        {
+            "name": f"load.area-{number % 50:02}.topic-{number:04}",
+            "internal": False,
+            "partitions": 3,
+            "replication": 1,
+            "messages": number,
+            "bytes": number * 100,
+            "under_replicated": 0,
+            "rate_msgs": number / 7,
+        }
+        for number in range(count)
+    ]
+    with _page(browser) as page:
+        page.route("**/api/topics*", lambda route: route.fulfill(json={"topics": topics}))
+        page.goto(f"{url}/#/topics")
+        page.wait_for_selector("[role=listbox] [role=option]")
+        return _scrolled(page, seconds)
+
+
+def _empty(browser: Browser, rows: int, seconds: float) -> list[float]:
+    with _page(browser) as page:
+        page.set_content(_EMPTY.format(height=rows * _ROW_HEIGHT))
+        return _scrolled(page, seconds)
+
+
+def _scrolled(page: Page, seconds: float) -> list[float]:
+    times: list[float] = page.evaluate(_SCROLL, seconds)
+    if len(times) < 3:
+        raise BenchFailed("the browser painted no frames")
+    return times

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from typing import Any
 
 import confluent_kafka
@@ -118,6 +120,19 @@ def test_a_process_is_made_ready_for_a_search_that_is_about_to_begin(
     assert searches.spare.process is ready
     console.post("api/searches", {"topic": topic, "filter": "value.n = 1"}, 201)
     until(lambda: searches.spare.process is not ready, "the search takes it")
+
+
+def test_a_process_that_waits_has_made_its_kernels_ready() -> None:
+    """The first records of a search would wait for them otherwise, for seconds if they are new."""
+    script = """if True:
+        from moldau.arrow import kernels
+        from moldau.console.search import worker
+        used = kernels.scan_batches, kernels.decode_batches
+        assert not any(each.signatures for each in used)
+        worker.warm_up()
+        assert all(each.signatures for each in used)
+    """
+    subprocess.run([sys.executable, "-c", script], timeout=120, check=True)
 
 
 def test_a_tail_can_be_filtered(console: RunningConsole, shared_broker: Broker) -> None:

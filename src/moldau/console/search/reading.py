@@ -14,9 +14,9 @@ from moldau.peer.cluster import Cluster
 from moldau.peer.errors import ConnectionLost, OffsetOutOfRange
 from moldau.peer.fetcher import FetchSettings, PartitionFetcher
 
-# Large enough that a query over a batch is worth its cost.
-_BATCH_BYTES = 4 << 20
-_FETCH_BYTES = 8 << 20
+# Large enough that a query over a batch is worth its cost, and small enough that others whom the
+# broker serves do not wait for it.
+_FETCH_BYTES = 2 << 20
 _NEVER = (1 << 63) - 1
 
 
@@ -26,7 +26,7 @@ class RangeReader:
     def __init__(self, cluster: Cluster, topic: str, wanted: Range, follows: bool) -> None:
         settings = FetchSettings(_FETCH_BYTES, 200 if follows else 100, read_committed=True)
         self._fetcher = PartitionFetcher(cluster, topic, wanted.partition, None, settings)
-        self._decoder = Decoder(DECODED, topic, wanted.partition, target_bytes=_BATCH_BYTES)
+        self._decoder = Decoder(DECODED, topic, wanted.partition, target_bytes=_FETCH_BYTES)
         self.partition = wanted.partition
         self.position = wanted.start
         self._end = _NEVER if follows else wanted.end
@@ -52,7 +52,7 @@ class RangeReader:
         aborted = Aborted(stream.partition.aborted or ())
         before = self.position
         try:
-            for piece in pieces(stream, _BATCH_BYTES):
+            for piece in pieces(stream, _FETCH_BYTES):
                 following = max(self.position, piece.next_offset)
                 if not stream.left and self.position < following < self._end:
                     self._fetcher.ask_ahead(following)

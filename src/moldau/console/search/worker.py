@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from moldau.arrow.columns import arrow_schema
+from moldau.arrow.decode import Decoder, scan
 from moldau.console.search.columns import DECODED, FilterColumns, to_ms
 from moldau.console.search.filter import BadFilter, connect, parse
 from moldau.console.search.reading import RangeReader, in_turn
@@ -30,6 +31,7 @@ from moldau.peer.errors import PeerError
 from moldau.peer.retries import PeerSettings
 from moldau.peer.view import parse_bootstrap
 from moldau.records.batch import BatchError
+from moldau.records.record import Record, build_batch
 from moldau.schemas.client import RegistryClient
 from moldau.security.client import ClientSecurity
 
@@ -44,8 +46,7 @@ def main() -> None:
     # Libraries print to standard output; the answers go where they cannot.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # Ready to begin at once: the process may have been started before anybody searches.
-    connect().close()
+    warm_up()
     with open(0, "rb", closefd=False) as source:
         request = read_frame(source, SearchRequest)
     if request is None:
@@ -58,6 +59,21 @@ def main() -> None:
         write_frame(out, Failed(str(problem)))
     except MemoryError:
         write_frame(out, Failed("the search needs more memory than it may have"))
+
+
+def warm_up() -> None:
+    """Do once, with a record of our own, what the first records of a search would wait for.
+
+    The process may have been started before anybody searches. Kernels are loaded, or compiled
+    where no process has done that before, and DuckDB makes its functions for JSON.
+    """
+    batch = bytearray(build_batch([Record(0, 0, b"key", b'{"n": 1}', [("name", b"")])]))
+    with connect() as database:
+        wanted = parse(database, "value.n = 1 AND key = 'key'")
+        columns = FilterColumns(wanted, "", Masks(()), None)
+        for decoded in Decoder(DECODED, "", 0).decode(scan(memoryview(batch), True), 0, 1):
+            database.register("batch", columns.table(decoded))
+            database.execute(wanted.query).fetchall()
 
 
 class Search:
