@@ -73,6 +73,8 @@ def _protobuf(schema: RegisteredSchema, content: Any) -> bytes:
     if not compiled.full_name:
         raise invalid("the schema has no message")
     kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(compiled.full_name))
+    if not isinstance(content, dict):
+        raise invalid("the value does not match its schema: a message is an object of JSON")
     try:
         return bytes(json_format.ParseDict(content, kind()).SerializeToString())
     except json_format.ParseError as problem:

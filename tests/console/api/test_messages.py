@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from typing import Any
 
 import confluent_kafka
+import pytest
 
 from moldau.console.settings import ConsoleSettings
 from moldau.console.values.masks import Mask
@@ -104,6 +106,32 @@ def test_a_message_is_produced_in_every_encoding(
     assert values[4] is None
     bad = {"value": "zz", "value_encoding": "hex"}
     assert "hexadecimal" in console.post(path, bad, 422)["error"]["message"]
+
+
+def test_values_in_protobuf_are_produced_shown_and_filtered_by_all_of_their_fields(
+    console: RunningConsole, shared_broker: Broker
+) -> None:
+    pytest.importorskip("grpc_tools")
+    from moldau.schemas.client import RegistryClient
+    from moldau.schemas.schema import SchemaType
+
+    shared_broker.create_topic("in-protobuf", 1)
+    schema = 'syntax = "proto3"; message Order { int64 id = 1; int32 amount = 2; }'
+    registry = RegistryClient(shared_broker.http_url)
+    registered = registry.register("in-protobuf-value", schema, SchemaType.PROTOBUF)
+    path = "api/topics/in-protobuf/messages"
+    body: dict[str, Any] = {"value_encoding": "schema", "schema_id": registered.id}
+    for amount in (0, 9):
+        console.post(path, body | {"value": {"id": 1 + amount, "amount": amount}}, 201)
+    for wrong in (5, True, "abc", [1], {"nope": 1}):
+        console.post(path, body | {"value": wrong}, 422)
+    shown = [each["value"] for each in console.get(path, from_="beginning")["messages"]]
+    assert {each["encoding"] for each in shown} == {"protobuf"}
+    # Zero is a value like others, though it takes no bytes.
+    assert [each["json"] for each in shown] == [{"id": "1", "amount": 0}, {"id": "10", "amount": 9}]
+    if importlib.util.find_spec("duckdb") is not None:
+        found = console.get(path, from_="beginning", filter="value.amount = 0")["messages"]
+        assert [each["offset"] for each in found] == [0]
 
 
 def test_a_value_of_an_unknown_schema_is_shown_with_the_reason(

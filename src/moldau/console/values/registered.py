@@ -133,7 +133,10 @@ def _protobuf_reader(schema: RegisteredSchema) -> Reader:
             message = message.nested_types[index]
         body = data[start if not name.path else name.start :]
         parsed = message_factory.GetMessageClass(message).FromString(body)
-        return json_format.MessageToDict(parsed, preserving_proto_field_name=True)
+        # A field that is zero takes no bytes, and is there all the same.
+        return json_format.MessageToDict(
+            parsed, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
 
     return read
 
