@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from moldau.testing.waiting import until
 from tests.cli.conftest import Run
 
 SOON_S = 60.0
@@ -75,6 +76,17 @@ def up(folder: Path, *words: str) -> Iterator[Up]:
         process.wait(SOON_S)
 
 
+def _wait_for_problems(page: str, *parts: str) -> None:
+    """Wait until the console's first page says this."""
+
+    def are_told() -> bool:
+        overview = httpx.get(f"{page}api/overview", timeout=SOON_S).json()
+        said = "\n".join(each["what"] for each in overview["problems"])
+        return all(part in said for part in parts)
+
+    until(are_told, "the console tells of it", SOON_S)
+
+
 @pytest.mark.skipif(NO_ZOOKEEPER, reason="no clusters without pyspark, which brings ZooKeeper")
 @pytest.mark.timeout(400)
 @pytest.mark.slow
@@ -86,6 +98,8 @@ def test_a_cluster_runs_reports_a_death_stops_and_goes_on_later(
         bootstrap = cluster.wait_for(r"^moldau cluster of 3 ready on (\S+)$")[1]
         assert len(bootstrap.split(",")) == 3
         assert moldau("topics", "create", "orders", "--bootstrap", bootstrap).status == 0
+        copied = ("copied", "--replication-factor", "3", "--bootstrap", bootstrap)
+        assert moldau("topics", "create", *copied).status == 0
         described = moldau("cluster", "describe", "--bootstrap", bootstrap, "--json").json
         assert [each["id"] for each in described["brokers"]] == [0, 1, 2]
         assert described["offline"] == []
@@ -96,6 +110,9 @@ def test_a_cluster_runs_reports_a_death_stops_and_goes_on_later(
             assert httpx.get(f"{url}/readyz", timeout=SOON_S).status_code == 200
             assert "kafka_server_brokertopicmetrics" in httpx.get(f"{url}/metrics", timeout=60).text
 
+        page = cluster.wait_for(r"console: (http://\S+/console/)$")[1]
+        assert httpx.get(f"{page}api/cluster", timeout=SOON_S).json()["brokers"][2]["id"] == 2
+
         refused = moldau("up", "--data-dir", str(folder), "--port", "0")
         assert refused.status == 1
         assert "another `moldau up` is running in" in refused.err
@@ -104,6 +121,7 @@ def test_a_cluster_runs_reports_a_death_stops_and_goes_on_later(
         os.kill(pids[1], signal.SIGKILL)
         cluster.wait_for(r"broker 1 ended with signal 9")
         cluster.wait_for(r"start it again: moldau broker --id 1 ")
+        _wait_for_problems(page, "broker 1 is gone", "of copied: not all replicas are in sync")
         assert cluster.end() == 0, cluster.lines
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 

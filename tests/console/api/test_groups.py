@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import confluent_kafka
+import pytest
 
+from moldau.console.settings import ConsoleSettings
 from moldau.testing import Broker
 from moldau.testing.waiting import until
 from tests.console.consoles import RunningConsole
@@ -53,6 +57,32 @@ def test_lag_is_told_in_messages_and_in_seconds(
         "the problem",
     )
     assert "6 messages behind" in problems[0]["what"]
+
+
+def test_how_fast_a_group_catches_up_and_when_it_will_have(shared_broker: Broker) -> None:
+    shared_broker.create_topic("catching-up", 1)
+    produce(shared_broker, "catching-up", 100, int(time.time() * 1000))
+    commit(shared_broker, "quick", "catching-up", 10)
+    settings = ConsoleSettings(shared_broker.bootstrap, sample_every_s=0.1)
+    with RunningConsole(settings) as console:
+
+        def partition(is_so: Callable[[float], bool]) -> dict[str, Any]:
+            """Wait until the lag of the one partition grows or shrinks like that."""
+
+            def look() -> dict[str, Any] | None:
+                (found,) = console.get("api/groups/quick")["partitions"]
+                trend = found["trend_per_s"]
+                return dict(found) if trend is not None and is_so(trend) else None
+
+            return until(look, "the trend")
+
+        assert partition(lambda trend: trend == 0)["drain_s"] is None
+        commit(shared_broker, "quick", "catching-up", 60)
+        shrinking = partition(lambda trend: trend < 0)
+        assert shrinking["lag"] == 40
+        assert shrinking["drain_s"] == pytest.approx(40 / -shrinking["trend_per_s"], abs=0.06)
+        produce(shared_broker, "catching-up", 900, int(time.time() * 1000))
+        assert partition(lambda trend: trend > 0)["drain_s"] is None
 
 
 def test_a_group_is_reset_after_a_preview(console: RunningConsole, shared_broker: Broker) -> None:
