@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from moldau.spark.lake import LakeError, SchemaConflict
-from tests.spark.lake.kinds import KINDS, Kind, rows_of, sink_to
+from tests.spark.lake.kinds import KINDS, Kind, rows_of, sink_to, versions_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -86,6 +86,30 @@ def test_a_history_does_not_go_on_from_rows_without_one(
     with pytest.raises(LakeError, match="has rows without a history"):
         history.write(spark.sql("SELECT 1 k, 2 lsn"), 0)
     assert rows_of(kind, path) == [{"k": 1, "lsn": 1}]
+
+
+@of_either_kind
+def test_an_upsert_without_a_history_is_refused_by_a_table_with_one(
+    spark: SparkSession, tmp_path: Path, kind: Kind
+) -> None:
+    path = tmp_path / "t"
+    settings: dict[str, Any] = {"mode": "upsert", "keys": ["k"], "order_by": ["lsn"]}
+    sink_to(kind, path, app_id="a", scd=2, **settings).write(
+        spark.sql("SELECT 1 k, lsn FROM VALUES (1), (2) AS (lsn)"), 0
+    )
+    before = rows_of(kind, path), versions_of(kind, path)
+    newer = spark.sql("SELECT 1 k, 3 lsn")
+    plain = sink_to(kind, path, app_id="b", **settings)
+    with pytest.raises(LakeError, match=r"has a history \(.*\), which an upsert with scd = 1"):
+        plain.require_fit(newer.schema)
+    with pytest.raises(LakeError, match="set scd = 2, or write to another table"):
+        plain.write(newer, 0)
+    assert (rows_of(kind, path), versions_of(kind, path)) == before
+    # Whoever brings the columns of a history keeps it without our help.
+    columns = "k, lsn, valid_from, null AS valid_to, true AS is_current"
+    own = newer.selectExpr("*", "lsn AS valid_from").selectExpr(*columns.split(", "))
+    sink_to(kind, path, app_id="c", mode="upsert", keys=["k", "valid_from"]).write(own, 0)
+    assert len(rows_of(kind, path)) == 3
 
 
 @of_either_kind

@@ -6,7 +6,7 @@ These are transactions of their own, before the batch's: a crash in between leav
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -109,9 +109,12 @@ def _require_writable(table: DeltaTable, name: str, partition_by: Sequence[str])
         )
 
 
-def require_mergeable(table: DeltaTable, name: str, merging: MergeSettings) -> None:
-    """Refuse a table whose files a merge must not rewrite as it does."""
-    merging.require_history(name, schema_of(table).names, lambda: bool(table.file_uris()))
+def require_mergeable(
+    table: DeltaTable, name: str, merging: MergeSettings, given: Collection[str] = ()
+) -> None:
+    """Refuse a table whose files a merge must not rewrite as it does; `given` are the columns of
+    the batch."""
+    merging.require_history(name, schema_of(table).names, lambda: bool(table.file_uris()), given)
     settings = table.metadata().configuration
     rules = [key for key in _NOT_MERGED if settings.get(key, "").lower() == "true"]
     if "deletionVectors" in (table.protocol().reader_features or ()):

@@ -123,7 +123,7 @@ class DeltaSink:
         table, fitted = compare(self._location, self.path, given, self._partition_by)
         self._merging.require_columns(self.path, fitted)
         if table is not None and self.mode == "upsert":
-            require_mergeable(table, self.path, self._merging)
+            require_mergeable(table, self.path, self._merging, given.names)
 
     def write(self, batch: DataFrame, batch_id: int, offsets: Offsets | None = None) -> Written:
         """Make the batch part of the table, in one transaction; the class says what that promises.
@@ -142,7 +142,7 @@ class DeltaSink:
                 batch.write.format("noop").mode("overwrite").save()
             return Written(skipped=True)
         if table is not None and self.mode == "upsert":
-            require_mergeable(table, self.path, self._merging)
+            require_mergeable(table, self.path, self._merging, given.names)
         table, fitted = prepare(self._location, self.path, given, self._partition_by)
         self._merging.require_columns(self.path, fitted)
         files = self._write_files(batch, batch_id, fitted, table)
@@ -238,6 +238,8 @@ class DeltaSink:
                 raise LakeError(
                     f"{self.path} lost columns while batch {entry.batch_id} was written"
                 )
+            if merge is not None:
+                require_mergeable(table, self.path, self._merging, fitted.schema.names)
             version = table.version()
             try:
                 self._commit_on(table, files, merge, entry, begun)

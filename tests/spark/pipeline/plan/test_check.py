@@ -201,6 +201,12 @@ NUMBERED = [("time", pa.timestamp("us", tz="UTC")), ("number", pa.int32())]
             'keys = ["name"]\norder_by = ["placed"]\n',
             "column 'placed' is list<element: string>, which has no order",
         ),
+        (
+            [*NUMBERED, *((name, pa.bool_()) for name in ("valid_from", "valid_to", "is_current"))],
+            {},
+            'keys = ["name"]\norder_by = ["number"]\n',
+            "has a history (valid_from, valid_to, is_current), which an upsert with scd = 1",
+        ),
     ],
 )
 def test_a_table_that_does_not_take_the_rows_is_found_before_a_run(

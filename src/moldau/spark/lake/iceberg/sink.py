@@ -105,8 +105,9 @@ class IcebergSink:
     def require_fit(self, schema: StructType) -> None:
         """LakeError if batches of this schema cannot be written; the table stays as it is."""
         table = self._target.open()
-        self._require_history(table)
-        _, fitted = compare(self._target, self._stored(schema, table), self._partition_by)
+        given = self._stored(schema, table)
+        self._require_history(table, given)
+        _, fitted = compare(self._target, given, self._partition_by)
         self._merging.require_columns(self.table, fitted)
 
     def committed_offsets(self) -> tuple[int, Offsets] | None:
@@ -138,8 +139,8 @@ class IcebergSink:
                 # stops the query over metrics that never came.
                 batch.write.format("noop").mode("overwrite").save()
             return Written(skipped=True)
-        self._require_history(table)
         given = self._stored(batch.schema, table)
+        self._require_history(table, given)
         table, fitted = prepare(self._target, given, self._partition_by)
         self._merging.require_columns(self.table, fitted)
         files = self._write_files(batch, batch_id, fitted, table)
@@ -234,6 +235,7 @@ class IcebergSink:
                 raise LakeError(
                     f"{self.table} lost columns while batch {entry.batch_id} was written"
                 )
+            self._require_history(table, fitted.schema)
             commit = self._staged(table, marks, files, merge, entry)
             if commit is None or commit.is_done_once():
                 return True
@@ -277,14 +279,15 @@ class IcebergSink:
         by = [each.column for each in self._partition_by]
         return storable(self._merging.stored(self.table, schema, known, by))
 
-    def _require_history(self, table: Table | None) -> None:
+    def _require_history(self, table: Table | None, given: pa.Schema) -> None:
         if table is None:
             return
 
         def has_rows() -> bool:
             return any(True for _ in table.scan().plan_files())
 
-        self._merging.require_history(self.table, table.schema().column_names, has_rows)
+        known = table.schema().column_names
+        self._merging.require_history(self.table, known, has_rows, given.names)
 
 
 def _stored_of(table: Table, fitted: Fit) -> pa.Schema:

@@ -174,9 +174,25 @@ class MergeSettings:
                     )
 
     def require_history(
-        self, path: str, table: Collection[str], has_rows: Callable[[], bool]
+        self,
+        path: str,
+        table: Collection[str],
+        has_rows: Callable[[], bool],
+        given: Collection[str] = (),
     ) -> None:
-        """LakeError if the table, with columns of these names, has rows without a history."""
+        """LakeError if the table, with columns of these names, has rows without a history, or has a
+        history that this merge does not keep.
+
+        `given` are the columns of the batch: one that brings the columns of a history keeps it
+        itself.
+        """
+        history = {VALID_FROM, VALID_TO, IS_CURRENT}
+        if self.keys and self.scd == 1 and history <= {*table} and not history <= {*given}:
+            # All versions of a row have the same keys: each would be replaced by the new row.
+            raise LakeError(
+                f"{path} has a history ({VALID_FROM}, {VALID_TO}, {IS_CURRENT}), which an upsert "
+                "with scd = 1 would spoil; set scd = 2, or write to another table"
+            )
         if self.scd == 2 and IS_CURRENT not in table and has_rows():
             raise LakeError(
                 f"{path} has rows without a history, which scd = 2 cannot continue; write to "
