@@ -20,6 +20,7 @@ from moldau.spark.lake.delta_target import DeltaTarget, actions_of, transactions
 from moldau.spark.lake.errors import LakeError
 from moldau.spark.lake.evolution import compare, prepare, require_mergeable, schema_of
 from moldau.spark.lake.files import FileWritten, WritePlan, write_files
+from moldau.spark.lake.glue import GlueEntry
 from moldau.spark.lake.journal import Entry, Journal, open_table, require_continuation
 from moldau.spark.lake.location import Location
 from moldau.spark.lake.merge.deleted_keys import FOLDER, DeletedKeys
@@ -93,6 +94,8 @@ class DeltaSink:
         file_bytes: int = 128 << 20,
         compression: Compression = "zstd",
         storage_options: Mapping[str, str] | None = None,
+        table: str = "",
+        catalog: Mapping[str, str] | None = None,
     ) -> None:
         require_settings(mode, keys, compression, app_id)
         self.path = path
@@ -116,12 +119,19 @@ class DeltaSink:
         self._upkeep = Upkeep(optimize_every, vacuum_every, retention, file_bytes, deleted)
         self._journal = Journal(app_id)
         self._longest_ms = 0
+        self._entry: GlueEntry | None = None
+        if table:
+            self._entry = GlueEntry(table, catalog or {}, self._location)
+        elif catalog:
+            raise LakeError(f"{path}: give 'table', the name that it has in the catalog")
 
     def require_fit(self, schema: StructType) -> None:
         """LakeError if batches of this schema cannot be written; the table stays as it is."""
         given = self._stored(schema, open_table(self._location))
         table, fitted = compare(self._location, self.path, given, self._partition_by)
         self._merging.require_columns(self.path, fitted)
+        if self._entry is not None:
+            self._entry.require_free()
         if table is not None and self.mode == "upsert":
             require_mergeable(table, self.path, self._merging, given.names)
 
@@ -145,6 +155,9 @@ class DeltaSink:
             require_mergeable(table, self.path, self._merging, given.names)
         table, fitted = prepare(self._location, self.path, given, self._partition_by)
         self._merging.require_columns(self.path, fitted)
+        if self._entry is not None:
+            # Before the rows: a batch that is committed is not looked at again.
+            self._entry.register(schema_of(table))
         files = self._write_files(batch, batch_id, fitted, table)
         self._merging.require_values(self.path, files)
         merge = self._merge(batch.sparkSession, files, fitted) if self.mode == "upsert" else None

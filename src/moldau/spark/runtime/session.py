@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING
 
 from moldau.spark.runtime.java import find_java_home
 from moldau.spark.runtime.sockets import SOCKETS, socket_settings
+from moldau.spark.runtime.threads import activate, start_in_any_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGES = ("pyspark", "pyarrow", "numba")
+# For a file on this machine, Spark's own default starts a dozen programs (readlink, chmod), some 40
+# ms for each of the two files of a micro-batch. This one, Spark's for file systems with nothing
+# better, starts three; what a crash leaves is the same.
+CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -71,6 +78,8 @@ def session(
         spark = builder.getOrCreate()
     except Exception as problem:
         raise SparkFailed(_reason(master, problem)) from problem
+    activate(spark)
+    start_in_any_thread()
     if not str(spark.sparkContext.master).startswith("local"):
         from moldau.spark.runtime.shipping import ship
 
@@ -102,6 +111,7 @@ def _defaults(is_local: bool) -> dict[str, str]:
         # Spark's own default of 200 is for clusters: here it would be 200 tasks of nothing.
         "spark.sql.shuffle.partitions": str(max(cores, 2)),
         "spark.python.daemon.module": "moldau.spark.runtime.worker_daemon",
+        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
     }
 
 

@@ -1,8 +1,10 @@
-"""Committers of a driver, kept from batch to batch: they need not read the commit log anew."""
+"""Committers, kept from batch to batch: they need not connect and read the commit log anew."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import cache
 
 from moldau.peer.cluster import Cluster
 from moldau.spark.sink.committing import Committer
@@ -37,3 +39,17 @@ class Committers:
         if self._cluster is not None:
             self._cluster.close()
         self._cluster = self._committer = self._settings = None
+
+
+def committers_of_process() -> Committers:
+    """Return those of this process, which commits one batch after another.
+
+    Spark uses the processes again in which it commits what sinks have written.
+    """
+    # A forked process must not talk on its parent's sockets.
+    return _committers(os.getpid())
+
+
+@cache
+def _committers(process: int) -> Committers:
+    return Committers()

@@ -18,11 +18,12 @@ from moldau.peer.cluster import Cluster
 from moldau.peer.coordinators import can_end_elsewhere
 from moldau.spark.errors import OptionError, WriteFailed
 from moldau.spark.runtime.worker import settle
+from moldau.spark.sink.committers import committers_of_process
 from moldau.spark.sink.committing import Committer
 from moldau.spark.sink.options import APP_ID, SinkOptions
 from moldau.spark.sink.outlet import check_settings, send_all
 from moldau.spark.sink.stage import stage_rows
-from moldau.spark.sink.staged import BATCH, QUERY, RUN, BatchName, Staged, at_target, commit_by
+from moldau.spark.sink.staged import BATCH, QUERY, RUN, BatchName, Staged, at_target
 from moldau.spark.sink.staging_settings import StagingSettings
 
 if TYPE_CHECKING:
@@ -114,10 +115,7 @@ def write_records(
 
 def commit_staged(settings: StagingSettings | None, staged: Sequence[Staged]) -> None:
     """Decide for the batch that was staged, and commit it."""
-    if settings is None or not staged:
-        return
-    with Cluster(settings.bootstrap, settings.peer) as cluster:
-        commit_by(Committer(cluster), staged)
+    committers_of_process().commit(settings, staged)
 
 
 def abort_staged(settings: StagingSettings | None, batch: BatchName) -> None:

@@ -49,6 +49,21 @@ def test_an_iceberg_table_has_a_name_and_a_place(tmp_path: Path) -> None:
     assert problems(tmp_path, SOURCE, sink("one", rest)) == []
 
 
+def test_a_delta_table_may_have_a_name_in_glue(tmp_path: Path) -> None:
+    def delta(more: str) -> list[str]:
+        settings = sink("one", f'path = "lake/orders"\n{more}').replace('"iceberg"', '"delta"')
+        return problems(tmp_path, SOURCE, settings)
+
+    glue = 'catalog = { type = "glue", "glue.region" = "eu-central-1" }'
+    assert delta(f'table = "shop.orders"\n{glue}') == []
+    assert delta(f'table = "orders"\n{glue}') == [
+        "10: 'orders' is not a name in Glue: database.table"
+    ]
+    assert delta('table = "shop.orders"\ncatalog = { type = "rest" }') == [
+        "11: a Delta table has its name in AWS Glue: type = 'glue'"
+    ]
+
+
 def test_two_sinks_do_not_write_to_the_same_table(tmp_path: Path) -> None:
     same = 'table = "shop.orders"\nwarehouse = "lake"'
     found = problems(tmp_path, SOURCE, sink("one", same), sink("two", same))

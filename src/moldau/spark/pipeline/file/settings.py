@@ -142,6 +142,14 @@ class LakeSinkSettings(SinkSettings, frozen=True, kw_only=True):
 class DeltaSinkSettings(LakeSinkSettings, frozen=True, kw_only=True):
     path: str
     storage_options: dict[str, str] = {}
+    # The name in a catalog, if it has one there: database.table.
+    table: str = ""
+    # The settings of that catalog, which is AWS Glue, by pyiceberg's names.
+    catalog: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        # What a store or a catalog is told may be secret.
+        return f"DeltaSinkSettings(path={self.path!r})"
 
 
 class IcebergSinkSettings(LakeSinkSettings, frozen=True, kw_only=True):

@@ -32,6 +32,11 @@ def target_problems(settings: PipelineSettings) -> Iterator[tuple[str, str, str]
                 yield message, name, "table"
             if "." not in sink.table.strip("."):
                 yield f"{sink.table!r} is not a name in a catalog: namespace.table", name, "table"
+        if isinstance(sink, DeltaSinkSettings) and (sink.table or sink.catalog):
+            if sink.catalog.get("type") != "glue":
+                yield "a Delta table has its name in AWS Glue: type = 'glue'", name, "catalog"
+            if len(list(filter(None, sink.table.split(".")))) != 2:
+                yield f"{sink.table!r} is not a name in Glue: database.table", name, "table"
         if isinstance(sink, TopicSink):
             for source_name, source in settings.sources.items():
                 if sink.topic in source.topics:

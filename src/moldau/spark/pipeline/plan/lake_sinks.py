@@ -104,6 +104,8 @@ def _delta(sink: DeltaSinkSettings, target: str, app_id: str) -> DeltaSink:
         partition_by=sink.partition_by,
         optimize_every=sink.optimize_every,
         storage_options=sink.storage_options,
+        table=sink.table,
+        catalog=sink.catalog,
     )
 
 
