@@ -173,9 +173,10 @@ class Broker:
             partitions, self.replicas, self.controller, self.peers, self.connections,
             self.listeners,
         )  # fmt: skip
-        if settings.audit_topic:
-            topic = AuditTopic(settings.audit_topic, node, partitions, self.controller, self.peers)
-            self.guard.audit.publish = topic.publish
+        self._audit_topic: AuditTopic | None = None
+        if name := settings.audit_topic:
+            self._audit_topic = AuditTopic(name, node, partitions, self.controller, self.peers)
+            self.guard.audit.publish = self._audit_topic.publish
         self._upkeep = Upkeep(partitions, self.replicas, self.connections)
         self.phase: Literal["starting", "serving", "stopping"] = "starting"
         self.companion = None if companion is None else companion(self)
@@ -336,6 +337,11 @@ class Broker:
             await beside.stopping()
         self.phase = "stopping"
         if self.listeners[0].is_bound:
+            if self._audit_topic is not None:
+                # While its partition can be written to. What follows is in the log only.
+                self.guard.stop()
+                await self._audit_topic.close()
+                self.guard.audit.publish = None
             await self.membership.leave()
             self._stop_listening()
             self.groups.stop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from contextlib import suppress
 from typing import Any
 
 from moldau.broker.node import Node
@@ -21,6 +23,7 @@ logger = logging.getLogger("moldau.broker")
 
 AUDIT = Purpose("moldau-audit")
 _PATIENCE_S = 30.0
+_CLOSE_WITHIN_S = 5.0
 # The last version in which topics go by their names.
 _PRODUCE_VERSION = 12
 # Entries that wait to be written; more are only in the log.
@@ -43,7 +46,8 @@ class AuditTopic:
         self._controller = controller
         self._peers = peers
         self._waiting: list[dict[str, Any]] = []
-        self._is_writing = False
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def publish(self, entries: list[dict[str, Any]]) -> None:
         """Write these soon."""
@@ -53,9 +57,17 @@ class AuditTopic:
             lost = len(self._waiting) - _MOST_WAITING
             del self._waiting[:lost]
             logger.warning("%d entries of the audit are in this log only: too many waited", lost)
-        if not self._is_writing:
-            self._is_writing = True
+        if self._idle.is_set():
+            self._idle.clear()
             self._node.spawn(self._write())
+
+    async def close(self) -> None:
+        """Write what still waits, if that takes no longer than a stopping broker can wait."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_WITHIN_S):
+                await self._idle.wait()
+                if self._waiting:
+                    await self._write()
 
     async def _write(self) -> None:
         entries, self._waiting = self._waiting, []
@@ -70,7 +82,7 @@ class AuditTopic:
                 problem,
             )
         finally:
-            self._is_writing = False
+            self._idle.set()
 
     async def _write_entries(self, entries: list[dict[str, Any]]) -> None:
         (outcome,) = await self._controller.ensure_topics([NewTopic(self._name)])

@@ -308,6 +308,18 @@ def test_a_denied_topic_does_not_hurry_a_fetch_of_others(broker: Broker, admin: 
 # The audit
 
 
+def test_a_broker_that_stops_writes_the_refusals_of_the_last_interval() -> None:
+    with guarded(audit_topic="refusals") as broker:
+        with Person(broker, "mallory") as mallory:
+            assert DENIED in codes(mallory.ask(Api.METADATA, topics=[{"name": "secret"}]))
+        broker.stop()
+        broker.start()
+        with Person(broker, "admin") as admin:
+            answer = admin.ask(Api.FETCH, 12, **fetch("refusals", max_wait=0))
+        (found,) = read_records(answer.responses[0].partitions[0].records)
+        assert json.loads(found.value or b"")["principal"] == "User:mallory"
+
+
 def test_refusals_are_written_to_a_topic_where_that_is_wanted() -> None:
     with (
         guarded(audit_topic="refusals", audit_interval_ms=100) as broker,
