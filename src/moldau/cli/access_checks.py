@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from moldau.cli.checks import Finding, Status
-from moldau.cli.commands.access.acls import find_rules, grant_command, removal_command
+from moldau.cli.commands.access.acls import (
+    explain_command,
+    find_rules,
+    grant_command,
+    removal_command,
+)
 from moldau.cli.requests import ask
 from moldau.cli.views.output import Failure
 from moldau.security.client_config import client_security, client_user
@@ -86,7 +91,7 @@ def _finding(
     commands: list[str] = []
     denials: list[dict[str, Any]] = []
     for each in lacking:
-        matching = [rule for rule in rules if rule["operation"] in (in_words(each), _ALL)]
+        matching = [rule for rule in rules or () if rule["operation"] in (in_words(each), _ALL)]
         denials += matching
         # No other rule helps against one that denies.
         commands += [removal_command(rule) for rule in matching] or [
@@ -94,6 +99,9 @@ def _finding(
         ]
     if denials:
         detail += f" ({'; '.join(dict.fromkeys(map(_in_words, denials)))})"
+    elif rules is None:
+        asked = explain_command(who, lacking[0], kind, name)
+        detail += f"; `{asked}` says whether a rule denies it, to those who may see the rules"
     return Finding("access", Status.FAIL, detail, "; ".join(dict.fromkeys(commands)))
 
 
@@ -105,12 +113,12 @@ def _who() -> str:
     return "User:ANONYMOUS" if client_security() is None else "User:YOU"
 
 
-def _denials(bootstrap: str, kind: Resource, name: str, who: str) -> list[dict[str, Any]]:
-    """Return the rules that deny us something; none where we may not read the rules."""
+def _denials(bootstrap: str, kind: Resource, name: str, who: str) -> list[dict[str, Any]] | None:
+    """Return the rules that deny us something; None where we may not read the rules."""
     try:
         found = find_rules(bootstrap, None, [(kind, name)])
     except Failure:
-        return []
+        return None
     deny = in_words(Permission.DENY)
     return [
         rule for rule in found if rule["permission"] == deny and rule["principal"] in (who, ANYBODY)

@@ -216,6 +216,12 @@ def grant_command(principal: str, operation: Operation, kind: Resource, name: st
     return f"moldau acls add --allow {shlex.quote(principal)} {rest}"
 
 
+def explain_command(principal: str, operation: Operation, kind: Resource, name: str) -> str:
+    """Return the command that says which rule decides."""
+    where = _where(in_words(kind), name)
+    return f"moldau acls explain {shlex.quote(principal)} {in_words(operation)} {where}"
+
+
 def removal_command(rule: Mapping[str, Any]) -> str:
     """Return the command that removes a rule of `find_rules`."""
     who, what = shlex.quote(rule["principal"]), rule["operation"]
