@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import typer
 
 VARIABLE = "MOLDAU_HTTP_LOGIN"
+REGISTRY_VARIABLE = "MOLDAU_REGISTRY"
 
 
 def without_login(urls: Sequence[str], flag: str) -> list[str]:
@@ -24,6 +25,24 @@ def without_login(urls: Sequence[str], flag: str) -> list[str]:
                 param_hint=flag,
             )
     return list(urls)
+
+
+def registry_address(
+    context: typer.Context, parameter: typer.CallbackParam, url: str | None
+) -> str | None:
+    """Return the address of a registry, the callback of an option; BadParameter if it was given on
+    the command line with a login in it."""
+    source = context.get_parameter_source(parameter.name or "")
+    if url and source is not None and source.name == "COMMANDLINE":
+        bare = urlsplit(url).netloc.rpartition("@")
+        if bare[1]:
+            raise typer.BadParameter(
+                f"the login before {bare[2]} can be read by everybody on this machine; make it "
+                "basic.auth.user.info in --client-config, or put the address into "
+                f"{REGISTRY_VARIABLE}",
+                param_hint="--registry",
+            )
+    return url
 
 
 def http_login() -> str:

@@ -122,11 +122,7 @@ class Console:
         if not self.settings.registry:
             return None
         security = visitor.security
-        login = {} if security is None or not security.has_sasl else security.login()
-        if "@" in self.settings.registry:
-            # The console has a login of its own there.
-            login = {}
-        user = f"{login['username']}:{login.get('password', '')}" if "username" in login else None
+        user = self.settings.registry_user(security)
         vouch = self.settings.vouch
         key = user, "" if vouch is None else visitor.address
         with self._lock:
@@ -134,12 +130,16 @@ class Console:
             if found is None:
                 while len(self._registries) >= _MOST_REGISTRIES:
                     del self._registries[next(iter(self._registries))]
-                client = RegistryClient(
-                    self.settings.registry,
-                    user=user,
-                    tls=None if security is None else security.context(),
-                    timeout_s=_REGISTRY_WITHIN_S,
-                    origin=None if vouch is None else partial(vouch, visitor.address),
-                )
+                own = self.settings.registry_own
+                if own is not None:
+                    client = RegistryClient.of(own, user=user, timeout_s=_REGISTRY_WITHIN_S)
+                else:
+                    client = RegistryClient(
+                        self.settings.registry,
+                        user=user,
+                        tls=None if security is None else security.context(),
+                        timeout_s=_REGISTRY_WITHIN_S,
+                        origin=None if vouch is None else partial(vouch, visitor.address),
+                    )
                 found = self._registries[key] = client, RegisteredValues(client)
             return found

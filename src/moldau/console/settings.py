@@ -8,6 +8,7 @@ from functools import partial
 
 from moldau.console.values.masks import Mask
 from moldau.peer.retries import PeerSettings
+from moldau.schemas.registry_settings import RegistrySettings
 from moldau.security.client import ClientSecurity
 
 # The mechanisms that take a name and a password, the best first.
@@ -47,14 +48,24 @@ class ConsoleSettings:
     # Where brokers show metrics over HTTP, and USER:PASSWORD for that if it is not `security`'s.
     metrics: tuple[str, ...] = ()
     metrics_login: str = field(default="", repr=False)
+    # What the console's own settings say about the registry; with a login, all visitors share it.
+    registry_own: RegistrySettings | None = None
     sample_every_s: float = 10.0
     # Of a console in a broker: gives the broker's token for the address of a visitor.
     vouch: Callable[[str], str] | None = field(default=None, repr=False)
+    # Of a console in a broker: its registry is on this machine, whatever its address.
+    registry_is_here: bool = False
 
     @property
     def has_login(self) -> bool:
         """Whether the console can connect under a name of its own, or without any."""
         return self.security is not None or self.sign_in is None
+
+    def registry_user(self, security: ClientSecurity | None) -> str | None:
+        """Return USER:PASSWORD of somebody for the registry; None if it is asked without."""
+        if security is None or (self.registry_own is not None and self.registry_own.has_login):
+            return None
+        return security.http_login(self.registry, in_clear=self.registry_is_here) or None
 
     def peer(self, security: ClientSecurity | None, address: str = "") -> PeerSettings:
         """Return how to connect as somebody at an address: soon refused rather than long

@@ -70,22 +70,29 @@ class RegistryClient(SchemaCatalog):
         self._named: dict[int | str, RegisteredSchema] = {}
 
     @classmethod
-    def of(cls, settings: RegistrySettings | Mapping[str, str]) -> RegistryClient:
+    def of(
+        cls,
+        settings: RegistrySettings | Mapping[str, str],
+        *,
+        user: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> RegistryClient:
         """Connect by the names of Confluent's clients: `url`, `ssl.ca.location`,
         `basic.auth.user.info` and so on, each with or without `schema.registry.` before it.
 
-        InvalidSetting for one that there is not.
+        `user` is who asks if they do not say. InvalidSetting for one that there is not.
         """
         if not isinstance(settings, RegistrySettings):
             settings = RegistrySettings.parse(settings)
         return cls(
             settings.url,
-            user=settings.basic_auth_user_info or None,
+            user=settings.basic_auth_user_info or user,
             token=settings.bearer_auth_token or None,
             ca_file=settings.ssl_ca_location or None,
             certificate_file=settings.ssl_certificate_location or None,
             key_file=settings.ssl_key_location or None,
             key_password=settings.ssl_key_password or None,
+            timeout_s=timeout_s,
         )
 
     def close(self) -> None:

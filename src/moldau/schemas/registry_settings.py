@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -34,6 +35,12 @@ class RegistrySettings(msgspec.Struct, frozen=True, rename=lambda name: name.rep
     def __repr__(self) -> str:
         # The others may be secrets, and the URL may hold one.
         return "RegistrySettings(...)"
+
+    @property
+    def has_login(self) -> bool:
+        """Whether they say who asks, by a password, a token or a certificate."""
+        given = self.basic_auth_user_info, self.bearer_auth_token, self.ssl_certificate_location
+        return any(given) or "@" in urlsplit(self.url).netloc
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> RegistrySettings:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from moldau.security.jaas import InvalidJaas, parse_jaas
 from moldau.security.tls_settings import TlsSettings
@@ -19,6 +21,22 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _TOKEN_HANDLERS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+)
+# What Java's clients can be told about their own machinery, and means nothing to others.
+WITHOUT_EFFECT = (
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.keymanager.algorithm",
+    "ssl.trustmanager.algorithm",
+    "ssl.secure.random.implementation",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.login.retry.backoff.ms",
 )
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
@@ -42,6 +60,20 @@ class ClientSettings(TlsSettings):
         "",
         "Where tokens come from: file:///... with one, or https://... that gives one for the "
         "clientId and clientSecret of the login module.",
+    )
+    sasl_oauthbearer_client_credentials_client_id: str = setting(
+        "sasl.oauthbearer.client.credentials.client.id",
+        "",
+        "The clientId for that, without a login module.",
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str = setting(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "",
+        "The clientSecret for that, without a login module.",
+        secret=True,
+    )
+    sasl_oauthbearer_scope: str = setting(
+        "sasl.oauthbearer.scope", "", "The scope for that, without a login module."
     )
     sasl_login_callback_handler_class: str = setting(
         "sasl.login.callback.handler.class",
@@ -103,7 +135,7 @@ class ClientSecurity:
                 name = "sasl.mechanism"
             if name in known:
                 texts[name] = text.upper() if name == "security.protocol" else text
-            elif is_security(name):
+            elif is_security(name) and name not in WITHOUT_EFFECT:
                 raise InvalidSetting(name, None, "there is no such setting of security here")
         settings = replace(ClientSettings(), texts)
         return None if settings.security_protocol == "PLAINTEXT" else cls(settings)
@@ -153,6 +185,21 @@ class ClientSecurity:
         except InvalidJaas as problem:
             raise InvalidSetting("sasl.jaas.config", None, str(problem)) from None
 
+    def http_login(self, url: str, *, in_clear: bool = False) -> str:
+        """Return USER:PASSWORD for a server of the cluster over HTTP; empty if there is none.
+
+        A password that brokers get over TLS goes nowhere else without, save on this machine or
+        `in_clear`.
+        """
+        login = self.login() if self.has_sasl else {}
+        if "username" not in login or "password" not in login:
+            return ""
+        parts = urlsplit(url)
+        is_safe = parts.scheme == "https" or _is_here(parts.hostname or "")
+        if self.has_tls and not is_safe and not in_clear:
+            return ""
+        return f"{login['username']}:{login['password']}"
+
     def exchange(self) -> ClientExchange:
         """Begin to authenticate; InvalidSetting where name or password are missing."""
         from moldau.security import sasl_client
@@ -163,7 +210,13 @@ class ClientSecurity:
             if not url:
                 name = "sasl.oauthbearer.token.endpoint.url"
                 raise InvalidSetting(name, None, "OAUTHBEARER needs it")
-            return sasl_client.Oauthbearer(url, login)
+            settings = self.settings
+            own = {
+                "clientId": settings.sasl_oauthbearer_client_credentials_client_id,
+                "clientSecret": settings.sasl_oauthbearer_client_credentials_client_secret,
+                "scope": settings.sasl_oauthbearer_scope,
+            }
+            return sasl_client.Oauthbearer(url, login | {k: v for k, v in own.items() if v})
         if not login.get("username") or "password" not in login:
             raise InvalidSetting(
                 "sasl.jaas.config", None, f"{self.mechanism} needs username and password"
@@ -177,3 +230,10 @@ class ClientSecurity:
             raise InvalidSetting(
                 "sasl.jaas.config", None, "username or password is not UTF-8"
             ) from None
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from moldau.security.cipher_suites import for_openssl
+from moldau.security.client import WITHOUT_EFFECT
 from moldau.security.jaas import InvalidJaas, parse_jaas
 from moldau.security.key_material import TlsError, read_store
 from moldau.security.tls import inline
@@ -27,7 +28,12 @@ _KEY_INLINE, _CHAIN_INLINE = "ssl.keystore.key", "ssl.keystore.certificate.chain
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 _TOKENS = "sasl.oauthbearer.token.endpoint.url"
 # Without a counterpart: librdkafka speaks what its OpenSSL speaks, and fetches tokens itself.
-_WITHOUT_EFFECT = ("ssl.enabled.protocols", "ssl.protocol", "sasl.login.callback.handler.class")
+_WITHOUT_EFFECT = (
+    *WITHOUT_EFFECT,
+    "ssl.enabled.protocols",
+    "sasl.login.callback.handler.class",
+)
+_CREDENTIALS = "sasl.oauthbearer.client.credentials.client."
 # Java's clients pass over what they do not know, librdkafka refuses it.
 _OF_REGISTRIES = ("schema.registry.", "basic.auth.", "bearer.auth.")
 # How long a token counts that does not say so.
@@ -52,6 +58,10 @@ def for_librdkafka(given: Mapping[str, Any]) -> dict[str, Any]:
         settings[_HOST_CHECK] = "none"
     if _JAAS in settings:
         settings |= _login(settings.pop(_JAAS))
+    for name in ("id", "secret"):
+        if (given_name := f"{_CREDENTIALS}{name}") in settings:
+            settings[f"sasl.oauthbearer.client.{name}"] = settings.pop(given_name)
+            settings["sasl.oauthbearer.method"] = "oidc"
     if str(settings.get(_TOKENS, "")).startswith("file://"):
         # librdkafka itself knows only https.
         settings.setdefault("oauth_cb", _reads_token(settings.pop(_TOKENS)))

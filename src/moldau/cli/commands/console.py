@@ -7,16 +7,23 @@ import ipaddress
 import logging
 import os
 import signal
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.http_login import http_login, without_login
+from moldau.cli.http_login import (
+    REGISTRY_VARIABLE,
+    http_login,
+    registry_address,
+    without_login,
+)
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from moldau.cli.views.output import Failure, show
 
 if TYPE_CHECKING:
     from moldau.console.settings import ConsoleSettings, OidcSettings
+    from moldau.schemas.registry_settings import RegistrySettings
 
 
 def console(
@@ -27,7 +34,11 @@ def console(
     registry: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="The schema registry, such as http://127.0.0.1:8081. Default: none."
+            envvar=REGISTRY_VARIABLE,
+            metavar="URL",
+            callback=registry_address,
+            help="The schema registry, such as http://127.0.0.1:8081. A login for it is in the "
+            "client's config, or that of who has signed in. Default: none.",
         ),
     ] = "",
     read_only: Annotated[
@@ -143,7 +154,8 @@ def settings_of(
         masks = tuple(Mask.parse(text) for text in mask or [])
     except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
-    properties = {name: text for name, text in client_properties().items() if is_security(name)}
+    given = client_properties()
+    properties = {name: text for name, text in given.items() if is_security(name)}
     sign_in = None if everybody else sign_in_properties(properties)
     security = None
     try:
@@ -167,8 +179,19 @@ def settings_of(
         oidc,
         metrics=tuple(metrics or ()),
         metrics_login=http_login() if metrics else "",
+        registry_own=_own_registry(registry, given),
         hosts=frozenset(name.lower() for name in host or []),
     )
+
+
+def _own_registry(url: str, properties: Mapping[str, str]) -> RegistrySettings | None:
+    """Return what the client's config, or the address, says about the registry; None if nothing."""
+    from moldau.schemas.registry_settings import PREFIX, RegistrySettings, registry_properties
+
+    own = registry_properties(properties)
+    if not url or (not own and "@" not in url):
+        return None
+    return RegistrySettings.parse(own | {f"{PREFIX}url": url})
 
 
 def _oidc(issuer: str, client_id: str, public_url: str) -> OidcSettings | None:

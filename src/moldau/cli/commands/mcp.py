@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from moldau.cli.commands.console import settings_of
+from moldau.cli.http_login import REGISTRY_VARIABLE, registry_address
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 
 
@@ -18,7 +19,11 @@ def mcp(
     registry: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="The schema registry, such as http://127.0.0.1:8081. Default: none."
+            envvar=REGISTRY_VARIABLE,
+            metavar="URL",
+            callback=registry_address,
+            help="The schema registry, such as http://127.0.0.1:8081. A login for it is in the "
+            "client's config. Default: none.",
         ),
     ] = "",
     allow_changes: Annotated[

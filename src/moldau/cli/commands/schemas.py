@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.avro import connect_store
+from moldau.cli.http_login import REGISTRY_VARIABLE, registry_address
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from moldau.cli.views.output import Failure, show, show_json, show_table
 from moldau.cli.views.prompt import confirm
@@ -33,10 +34,12 @@ Registry = Annotated[
     str | None,
     typer.Option(
         "--registry",
-        envvar="MOLDAU_REGISTRY",
+        envvar=REGISTRY_VARIABLE,
         metavar="URL",
+        callback=registry_address,
         help="Schema registry: a broker's --http address, or any with Confluent's API. Without it, "
-        "the schemas are read from the brokers, and only Avro can be registered.",
+        "the schemas are read from the brokers, and only Avro can be registered. A login for it is "
+        "in the client's config.",
     ),
 ]
 Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="Such as orders-value.")]
@@ -93,9 +96,7 @@ def _registry(url: str) -> RegistryClient:
         security = None if own or not url.startswith("https://") else client_security()
         if security is None:
             return RegistryClient.of(own | {f"{PREFIX}url": url})
-        login = security.login() if security.has_sasl else {}
-        user = f"{login['username']}:{login['password']}" if "password" in login else None
-        return RegistryClient(url, user=user, tls=security.context())
+        return RegistryClient(url, user=security.http_login(url) or None, tls=security.context())
     except (InvalidSetting, TlsError) as problem:
         raise Failure(str(problem)) from None
 

@@ -110,9 +110,7 @@ def take(url: str, security: ClientSecurity | None = None, login: str = "") -> S
     context = None
     if security is not None:
         context = security.context()
-        own = security.login()
-        if not login and "username" in own:
-            login = f"{own['username']}:{own.get('password', '')}"
+        login = login or security.http_login(url)
     if login:
         encoded = base64.b64encode(login.encode()).decode()
         request.add_header("Authorization", f"Basic {encoded}")

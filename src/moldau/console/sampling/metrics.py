@@ -56,9 +56,8 @@ class BytesOut:
     def _total(self, url: str) -> float | None:
         request = urllib.request.Request(url)
         login = self._login
-        if not login and self._security is not None and self._security.has_sasl:
-            own = self._security.login()
-            login = f"{own['username']}:{own.get('password', '')}" if "username" in own else ""
+        if not login and self._security is not None:
+            login = self._security.http_login(url)
         if login:
             encoded = base64.b64encode(login.encode()).decode()
             request.add_header("Authorization", f"Basic {encoded}")

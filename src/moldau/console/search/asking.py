@@ -35,10 +35,6 @@ def new_request(
 ) -> SearchRequest:
     """Return what a worker needs, to look at these ranges as the visitor."""
     security = visitor.security
-    login = {} if security is None or not security.has_sasl else security.login()
-    user = None
-    if "username" in login and "@" not in settings.registry:
-        user = f"{login['username']}:{login.get('password', '')}"
     return SearchRequest(
         settings.bootstrap,
         {} if security is None else security.properties(),
@@ -48,9 +44,10 @@ def new_request(
         limit,
         within_s,
         settings.registry,
-        user,
+        settings.registry_user(security),
         [f"{each.topics}:{each.field}" for each in settings.masks],
         follows,
+        registry_own=settings.registry_own,
         origin="" if settings.vouch is None else settings.vouch(visitor.address),
     )
 

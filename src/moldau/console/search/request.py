@@ -7,6 +7,8 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
+from moldau.schemas.registry_settings import RegistrySettings
+
 LENGTH = struct.Struct(">I")
 LARGEST_FRAME = 256 << 20
 
@@ -41,6 +43,8 @@ class SearchRequest(msgspec.Struct):
     most_bytes: int = 64 << 20
     # A broker's token for the visitor's address, if it gives one.
     origin: str = ""
+    # What the console's own settings say about the registry.
+    registry_own: RegistrySettings | None = None
 
 
 class FoundRecord(msgspec.Struct, array_like=True):

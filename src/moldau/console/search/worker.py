@@ -87,14 +87,7 @@ class Search:
         registered = None
         self._security = ClientSecurity.parse(request.security) if request.security else None
         if request.registry and wanted is not None and wanted.reads_value:
-            tls = None if self._security is None else self._security.context()
-            client = RegistryClient(
-                request.registry,
-                user=request.registry_user,
-                tls=tls,
-                origin=(lambda: request.origin) if request.origin else None,
-            )
-            registered = RegisteredValues(client)
+            registered = RegisteredValues(self._registry())
         masks = Masks(map(Mask.parse, request.masks))
         self._query = None if wanted is None else wanted.query
         self._columns = (
@@ -107,6 +100,17 @@ class Search:
         self._positions = {each.partition: each.start for each in request.ranges}
         # Names and types that do not fit show at once, even if there is nothing to look at.
         self._passing(pa.RecordBatch.from_pylist([], arrow_schema(DECODED)))
+
+    def _registry(self) -> RegistryClient:
+        request = self._request
+        if request.registry_own is not None:
+            return RegistryClient.of(request.registry_own, user=request.registry_user)
+        return RegistryClient(
+            request.registry,
+            user=request.registry_user,
+            tls=None if self._security is None else self._security.context(),
+            origin=(lambda: request.origin) if request.origin else None,
+        )
 
     def run(self) -> None:
         request = self._request

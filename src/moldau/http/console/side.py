@@ -186,10 +186,12 @@ def _settings(host: Host) -> ConsoleSettings:
         security,
         sign_in,
         registry=f"{scheme}://{in_url}:{http_port}",
+        registry_is_here=True,
         read_only=settings.http_console == "read-only",
         masks=tuple(map(Mask.parse, settings.console_masks)),
         oidc=oidc,
         metrics=(f"{scheme}://{in_url}:{http_port}/metrics?per_partition=false",),
+        metrics_login="" if security is None else security.http_login("", in_clear=True),
         vouch=None
         if broker.entrance.authorizer is None
         else lambda address: broker.origins.vouch(plain_host(address)),
