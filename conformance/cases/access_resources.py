@@ -19,6 +19,7 @@ from conformance.cases.access_questions import (
 from conformance.session import Session
 from moldau.wire.acls import CLUSTER_NAME, Operation, Resource
 from moldau.wire.apis import Api
+from moldau.wire.errors import Error
 
 _O = Operation
 _BROKER, _GROUP = 4, 32
@@ -50,6 +51,55 @@ def _doomed_by_id(s: Session, topic: str, group: str) -> dict[str, Any]:
     return {"topics": [{"name": None, "topic_id": topic_id}], "timeout": 5000}
 
 
+def _plain_producer(s: Session, topic: str, group: str) -> dict[str, Any]:
+    return {
+        "transactional_id": None,
+        "transaction_timeout": 60_000,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+
+
+def _producer_ids(s: Session, topic: str, group: str) -> None:
+    """Have the broker fetch its first block of ids."""
+
+    def is_there() -> bool:
+        answer = s.quietly(Api.INIT_PRODUCER_ID, 1, **_plain_producer(s, topic, group))
+        return int(answer.error_code) == 0
+
+    s.until(is_there, "block of producer ids")
+
+
+def _epochs_for_follower(s: Session, topic: str, group: str) -> dict[str, Any]:
+    return QUESTIONS[Api.OFFSET_FOR_LEADER_EPOCH].values(s, topic, group) | {
+        "replica_id": _FOLLOWER
+    }
+
+
+def _own_topics(s: Session, answer: Any) -> Any:
+    """The topics of this case, in an order that says nothing."""
+    mine = [each for each in answer.topics if each.name.startswith(s.scope)]
+    return sorted((s.symbols.plain(each) for each in mine), key=lambda each: each["name"])
+
+
+def _unknown_topic(s: Session, topic: str, group: str) -> dict[str, Any]:
+    return {"topics": [{"name": f"{topic}-made"}], "allow_auto_topic_creation": True}
+
+
+def _to_create(kind: Resource) -> Rights:
+    """What it takes to have that topic made, by a right on it or on the cluster."""
+    return lambda t, g: [
+        (_O.DESCRIBE, Resource.TOPIC, f"{t}-made"),
+        (_O.CREATE, kind, f"{t}-made" if kind is Resource.TOPIC else CLUSTER_NAME),
+    ]
+
+
+def _refusals(s: Session, answer: Any) -> Any:
+    """Which topics are refused; how soon a new one has a leader is another matter."""
+    refused = Error.TOPIC_AUTHORIZATION_FAILED
+    return [each.error_code if each.error_code == refused else "no" for each in answer.topics]
+
+
 def _described(kind: int, name: str, key: str) -> dict[str, Any]:
     wanted = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
     return {"resources": [wanted]}
@@ -78,6 +128,80 @@ def _coordinator(s: Session, topic: str, id: str) -> None:
 register(Api.FETCH, "fetch_as_a_follower", Question(_as_follower, _cluster(_O.CLUSTER_ACTION)))
 register(
     Api.CREATE_TOPICS, "create_topics_in_the_cluster", Question(_new_topic, _cluster(_O.CREATE))
+)
+register(
+    Api.OFFSET_FOR_LEADER_EPOCH,
+    "offset_for_leader_epoch_as_a_follower",
+    Question(_epochs_for_follower, _cluster(_O.CLUSTER_ACTION), first=3),
+)
+register(
+    Api.METADATA,
+    "metadata_of_all_topics",
+    Question(
+        lambda s, t, g: {"topics": None, "allow_auto_topic_creation": False},
+        lambda t, g: [(_O.DESCRIBE, Resource.TOPIC, t)],
+        first=1,
+        shown=_own_topics,
+    ),
+)
+register(
+    Api.METADATA,
+    "metadata_by_id",
+    Question(
+        lambda s, t, g: {
+            "topics": [{"name": None, "topic_id": s.topic_id(t)}],
+            "allow_auto_topic_creation": False,
+        },
+        lambda t, g: [(_O.DESCRIBE, Resource.TOPIC, t)],
+        first=12,
+    ),
+)
+register(
+    Api.OFFSET_FETCH,
+    "offset_fetch_of_all_topics",
+    Question(
+        lambda s, t, g: {
+            "group_id": g,
+            "topics": None,
+            "groups": [{"group_id": g, "member_epoch": -1, "topics": None}],
+        },
+        lambda t, g: [(_O.DESCRIBE, Resource.GROUP, g), (_O.DESCRIBE, Resource.TOPIC, t)],
+        first=2,
+        prepare=make_group,
+    ),
+)
+for _resource in (Resource.TOPIC, Resource.CLUSTER):
+    register(
+        Api.METADATA,
+        f"metadata_creates_by_{_resource.name.lower()}",
+        Question(
+            _unknown_topic,
+            _to_create(_resource),
+            first=4,
+            shown=_refusals,
+        ),
+    )
+register(
+    Api.INIT_PRODUCER_ID,
+    "init_producer_id_without_transactions",
+    Question(_plain_producer, _cluster(_O.IDEMPOTENT_WRITE), prepare=_producer_ids),
+)
+register(
+    Api.INIT_PRODUCER_ID,
+    "init_producer_id_by_a_topic_to_write_to",
+    Question(_plain_producer, lambda t, g: [(_O.WRITE, Resource.TOPIC, t)], prepare=_producer_ids),
+)
+register(
+    Api.DESCRIBE_QUORUM,
+    "describe_quorum",
+    Question(
+        lambda s, t, g: {
+            "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        },
+        _cluster(_O.DESCRIBE),
+        # There is no quorum in Moldau.
+        shown=lambda s, answer: answer.error_code == Error.CLUSTER_AUTHORIZATION_FAILED,
+    ),
 )
 register(Api.DELETE_TOPICS, "delete_topics_by_id", Question(_doomed_by_id, on_doomed, first=6))
 register(
