@@ -17,6 +17,7 @@ from moldau.schemas.catalog import SchemaCatalog
 from moldau.schemas.errors import IncompatibleSchema, SchemaError, SchemaNotFound
 from moldau.schemas.levels import Level
 from moldau.schemas.registered import RegisteredSchema
+from moldau.schemas.registry.names import beside
 from moldau.schemas.registry_settings import PREFIX, RegistrySettings
 from moldau.schemas.schema import Dependency, Reference, SchemaType
 from moldau.wire.apis import ORIGIN
@@ -213,12 +214,12 @@ class RegistryClient(SchemaCatalog):
             answer["schema"],
             SchemaType(answer.get("schemaType") or "AVRO"),
             references,
-            tuple(self._dependencies(references, {}).values()),
+            tuple(self._dependencies(references, answer["subject"], {}).values()),
             answer.get("guid") or "",
         )
 
     def _dependencies(
-        self, references: Iterable[Reference], found: dict[str, Dependency]
+        self, references: Iterable[Reference], subject: str, found: dict[str, Dependency]
     ) -> dict[str, Dependency]:
         """Fetch the schemas that references name, each behind those that it refers to itself."""
         for each in references:
@@ -226,13 +227,14 @@ class RegistryClient(SchemaCatalog):
                 continue
             # In its place from now on, so that a ring ends here.
             found[each.name] = Dependency(each.name, "")
-            path = f"/subjects/{_quoted(each.subject)}/versions/{each.version}?deleted=true"
+            meant = beside(subject, each.subject)
+            path = f"/subjects/{_quoted(meant)}/versions/{each.version}?deleted=true"
             answer = self._ask("GET", path)
             inner = [
                 Reference(one["name"], one["subject"], one["version"])
                 for one in answer.get("references") or ()
             ]
-            self._dependencies(inner, found)
+            self._dependencies(inner, meant, found)
             del found[each.name]
             found[each.name] = Dependency(each.name, answer["schema"])
         return found

@@ -201,7 +201,7 @@ class SchemaStore(SchemaCatalog):
     def _registered(self, version: Version) -> RegisteredSchema:
         schema = version.schema
         try:
-            dependencies = self._state.dependencies(schema.references)
+            dependencies = self._state.dependencies(schema.references, version.subject)
         except MissingReference as problem:
             raise SchemaError(f"{version.subject} version {version.version}: {problem}") from None
         return RegisteredSchema(

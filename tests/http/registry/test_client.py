@@ -273,7 +273,9 @@ def test_contexts_have_ids_of_their_own(client: SchemaRegistryClient, subject: s
     assert f".lab-{subject}" in client.get_contexts()
     client.clear_caches()
     assert client.get_schema(1, subject_name=name).schema_str
-    assert name not in client.get_subjects()
+    # All subjects, unless one asks for those of one context.
+    assert name in client.get_subjects()
+    assert name not in client.get_subjects(subject_prefix="")
     assert client.get_subjects(subject_prefix=f":.lab-{subject}:") == [name]
     assert name in client.get_subjects(subject_prefix=":*:")
     client.register_schema(subject, V1)
@@ -326,7 +328,7 @@ def test_associations_of_topics(client: SchemaRegistryClient, subject: str) -> N
 
     with pytest.raises(SchemaRegistryError) as refused:
         client.create_association(request())
-    assert code(refused) == (404, 40401)
+    assert code(refused) == (409, 40907)
     made = client.create_association(request(schema=V1, frozen=True))
     assert made.associations is not None
     assert [each.subject for each in made.associations] == [subject]
@@ -337,7 +339,16 @@ def test_associations_of_topics(client: SchemaRegistryClient, subject: str) -> N
     assert client.get_associations_by_resource_name(subject, "-", "topic", ["key"]) == []
     with pytest.raises(SchemaRegistryError) as refused:
         client.create_association(request(frozen=False))
-    assert code(refused) == (422, 42205)
+    assert code(refused) == (409, 40903)
+    again = client.create_association(request(frozen=True)).associations
+    assert again is not None
+    assert [each.subject for each in again] == [subject]
+    with pytest.raises(SchemaRegistryError) as refused:
+        client.delete_associations(f"id-{subject}")
+    assert code(refused) == (409, 40908)
     client.delete_associations(f"id-{subject}", cascade_lifecycle=True)
+    with pytest.raises(SchemaRegistryError) as refused:
+        client.delete_associations(f"id-{subject}", cascade_lifecycle=True)
+    assert code(refused) == (404, 40410)
     assert client.get_associations_by_resource_name(subject, "-") == []
     assert subject not in client.get_subjects()

@@ -9,8 +9,8 @@ import msgspec
 from moldau.http.registry.call import Call
 from moldau.http.registry.errors import hidden_reference, invalid_schema, unprocessable
 from moldau.schemas.levels import Level
-from moldau.schemas.registry.names import plain_name
-from moldau.schemas.registry.state import MissingReference, Version
+from moldau.schemas.registry.names import beside, plain_name
+from moldau.schemas.registry.state import MissingReference, RegistryState, Version
 from moldau.schemas.schema import InvalidSchema, Reference, Schema, SchemaType
 from moldau.schemas.worker.messages import Admit, Admitted, Known
 
@@ -60,6 +60,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 async def admit(
     call: Call,
+    subject: str,
     schema: Schema,
     versions: list[Version],
     level: Level = Level.NONE,
@@ -67,14 +68,18 @@ async def admit(
     *,
     normalize: bool = False,
     finds: bool = True,
+    is_new: bool = True,
 ) -> Candidate:
-    """Look at a schema beside versions of its subject; RegistryError if it is none."""
+    """Look at a schema beside versions of its subject; RegistryError if it is none.
+
+    A new one cannot refer to what is deleted."""
     for each in schema.references:
         # What a reference leads to shows in the answers about compatibility.
         if call.rights is not None and not call.rights.may_see(each.subject):
             raise hidden_reference(each.subject)
     try:
-        dependencies = call.state.dependencies(schema.references)
+        schema = _with_numbers(call.state, subject, schema, is_new)
+        dependencies = call.state.dependencies(schema.references, subject)
     except MissingReference as problem:
         raise invalid_schema(problem) from None
     known = [_known(call, version) for version in versions]
@@ -93,9 +98,30 @@ async def admit(
     return Candidate(canonical, same, found.version, found.problems)
 
 
+def _with_numbers(state: RegistryState, subject: str, schema: Schema, is_new: bool) -> Schema:
+    """Return a schema whose references have the numbers of their versions, for the latest -1."""
+    latest: dict[str, int] = {}
+    found = []
+    for each in schema.references:
+        meant = beside(subject, each.subject)
+        number = each.version
+        if number == -1:
+            if meant not in latest:
+                latest[meant] = max((one.version for one in state.versions(meant)), default=-1)
+            number = latest[meant]
+        version = state.version(meant, number)
+        if version is None or (version.deleted and is_new):
+            raise MissingReference(
+                f"the reference {each.name!r} names version {each.version} of {meant!r}, "
+                "which is not there"
+            )
+        found.append(msgspec.structs.replace(each, version=number))
+    return msgspec.structs.replace(schema, references=tuple(found))
+
+
 def _known(call: Call, version: Version) -> Known:
     try:
-        dependencies = call.state.dependencies(version.schema.references)
+        dependencies = call.state.dependencies(version.schema.references, version.subject)
     except MissingReference:
         # One that refers to nothing cannot be parsed, which the worker says in its own words.
         dependencies = []

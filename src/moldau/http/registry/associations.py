@@ -8,7 +8,13 @@ import msgspec
 
 from moldau.http.registry.admission import SchemaRequest
 from moldau.http.registry.call import Call, Operation
-from moldau.http.registry.errors import not_permitted, subject_not_found, unprocessable
+from moldau.http.registry.errors import (
+    association_exists,
+    association_frozen,
+    association_not_found,
+    invalid_association,
+    no_active_version,
+)
 from moldau.http.registry.registry import Write
 from moldau.http.registry.subjects import register_schema
 from moldau.schemas.registry.records import (
@@ -43,16 +49,33 @@ class AssociationsRequest(msgspec.Struct, rename="camel"):
 
 
 async def create(call: Call) -> Any:
-    """Create or change the associations of a resource."""
+    """Create associations of a resource, none of which it has in another form."""
     request = call.body(AssociationsRequest)
+    for wanted in request.associations or ():
+        found = _association(call, request, wanted)
+        before = call.state.associations.get(_key(found))
+        if before not in (None, found):
+            raise association_exists(found.association_type, found.resource_name)
+    return await _write(call, request)
+
+
+async def create_or_update(call: Call) -> Any:
+    """Create or change associations of the resource in the path, or in the body."""
+    request = call.body(AssociationsRequest)
+    if call.args:
+        request.resource_id = call.args[0]
+    return await _write(call, request)
+
+
+async def _write(call: Call, request: AssociationsRequest) -> Any:
     if not (request.resource_name and request.resource_namespace and request.resource_id):
-        raise unprocessable("resourceName, resourceNamespace and resourceId are needed")
+        raise invalid_association("resourceName, resourceNamespace and resourceId are needed")
     for wanted in request.associations or ():
         if wanted.schema is not None:
             await register_schema(call, _subject(call, request, wanted), wanted.schema)
 
     async def decide() -> tuple[list[Write], list[Association]]:
-        found = [_association(call, request, wanted) for wanted in request.associations or ()]
+        found = [_allowed(call, request, wanted) for wanted in request.associations or ()]
         return [(_key(each), each) for each in found], found
 
     found = await call.registry.write(decide)
@@ -79,11 +102,8 @@ def _subject(call: Call, request: AssociationsRequest, wanted: Wanted) -> str:
 
 
 def _association(call: Call, request: AssociationsRequest, wanted: Wanted) -> Association:
-    subject = _subject(call, request, wanted)
-    if not call.state.has_subject(subject):
-        raise subject_not_found(subject)
-    found = Association(
-        subject,
+    return Association(
+        _subject(call, request, wanted),
         request.resource_name or "",
         request.resource_namespace or "",
         request.resource_id or "",
@@ -92,11 +112,15 @@ def _association(call: Call, request: AssociationsRequest, wanted: Wanted) -> As
         wanted.lifecycle or "WEAK",
         bool(wanted.frozen),
     )
+
+
+def _allowed(call: Call, request: AssociationsRequest, wanted: Wanted) -> Association:
+    found = _association(call, request, wanted)
+    if not call.state.has_subject(found.subject):
+        raise no_active_version(found.subject)
     before = call.state.associations.get(_key(found))
     if before is not None and before.frozen and before != found:
-        raise not_permitted(
-            f"The {found.association_type} association of {found.resource_name} is frozen"
-        )
+        raise association_frozen(before.association_type, before.subject)
     return found
 
 
@@ -115,6 +139,15 @@ async def of_resource(call: Call) -> Any:
         if each.resource_name == name
         and namespace in (_ANY, each.resource_namespace)
         and _is_wanted(call, each)
+    ]
+    return call.page([msgspec.to_builtins(each) for each in found])
+
+
+async def of_resource_id(call: Call) -> Any:
+    found = [
+        each
+        for each in call.state.associations.values()
+        if each.resource_id == call.args[0] and _is_wanted(call, each)
     ]
     return call.page([msgspec.to_builtins(each) for each in found])
 
@@ -138,11 +171,15 @@ async def delete(call: Call) -> Any:
         for key, each in call.state.associations.items():
             if each.resource_id != call.args[0] or not _is_wanted(call, each):
                 continue
+            if each.frozen and not cascades:
+                raise association_frozen(each.association_type, each.subject)
             records.append((key, None))
             versions = call.state.versions(each.subject)
             if cascades and each.lifecycle == STRONG and versions:
                 last = DeleteSubjectValue(each.subject, versions[-1].version)
                 records.append((DeleteSubjectKey(each.subject), last))
+        if not records:
+            raise association_not_found(call.args[0])
         return records, None
 
     await call.registry.write(decide)
@@ -158,8 +195,10 @@ def _is_wanted(call: Call, association: Association) -> bool:
 
 OPERATIONS = (
     Operation("POST", "/associations", create, is_write=True),
-    Operation("PUT", "/associations", create, is_write=True),
+    Operation("PUT", "/associations", create_or_update, is_write=True),
+    Operation("PUT", "/associations/resources/*", create_or_update, is_write=True),
     Operation("GET", "/associations/subjects/*", of_subject),
+    Operation("GET", "/associations/resources/*", of_resource_id),
     Operation("GET", "/associations/resources/*/*", of_resource),
     Operation("DELETE", "/associations/resources/*", delete, is_write=True),
 )

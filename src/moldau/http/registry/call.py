@@ -18,7 +18,13 @@ from moldau.http.registry.errors import (
     version_not_found,
 )
 from moldau.http.registry.registry import SchemaRegistry
-from moldau.schemas.registry.names import named, plain_name, problem_of
+from moldau.schemas.registry.names import (
+    DEFAULT_CONTEXT,
+    beside,
+    in_context,
+    named,
+    problem_of,
+)
 from moldau.schemas.registry.state import RegistryState, Version
 
 T = TypeVar("T")
@@ -96,6 +102,15 @@ class Call:
     def texts(self, name: str) -> list[str]:
         return self._query.get(name, [])
 
+    def subject_prefix(self, default: str) -> str:
+        """Return what the names of a list of subjects begin with: those of the path's context, or
+        `default` where the request says nothing."""
+        given = self._query.get("subjectPrefix")
+        if given is None and self.context == DEFAULT_CONTEXT:
+            return default
+        prefix = given[-1] if given else ""
+        return prefix if prefix.startswith((":.", ":*:")) else in_context(self.context, prefix)
+
     def number(self, name: str, default: int) -> int:
         given = self.text(name)
         try:
@@ -120,7 +135,7 @@ class Call:
         """Return the subject of the path, or the one that it is an alias of."""
         subject = self.subject()
         config = self.state.configs.get(subject)
-        return plain_name(config.alias) if config is not None and config.alias else subject
+        return beside(subject, config.alias) if config is not None and config.alias else subject
 
     def version_number(self, given: str, subject: str, *, deleted: bool = False) -> int:
         """Return the number that a version's name stands for; -1 and `latest` are the last one."""

@@ -124,7 +124,7 @@ class SchemaCheck:
         known = {}
         for version in versions:
             try:
-                dependencies = state.dependencies(version.schema.references)
+                dependencies = state.dependencies(version.schema.references, subject)
             except MissingReference:
                 # The process says that the schema cannot be used, and why.
                 dependencies = []

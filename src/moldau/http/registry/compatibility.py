@@ -15,7 +15,7 @@ async def with_version(call: Call) -> Any:
     subject = call.known_subject()
     given = call.args[1]
     if given in ("latest", "-1") and not call.state.has_subject(subject):
-        await admit(call, call.body(SchemaRequest).value(), [], normalize=False)
+        await admit(call, subject, call.body(SchemaRequest).value(), [], normalize=False)
         return {"is_compatible": True}
     number = call.version_number(given, subject)
     return await _compare(call, subject, number)
@@ -37,7 +37,9 @@ async def _compare(call: Call, subject: str, number: int | None) -> Any:
             raise version_not_found(number)
         looked_at = [] if level is Level.NONE else [number]
     normalize = normalizes(call, subject)
-    found = await admit(call, schema, versions, level, looked_at, normalize=normalize, finds=False)
+    found = await admit(
+        call, subject, schema, versions, level, looked_at, normalize=normalize, finds=False
+    )
     answer: dict[str, Any] = {"is_compatible": not found.problems}
     if call.flag("verbose"):
         old = None if found.version is None else state.version(subject, found.version)

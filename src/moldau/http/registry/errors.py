@@ -87,6 +87,28 @@ def no_subject_mode(subject: str) -> RegistryError:
     )
 
 
+def association_not_found(resource: str) -> RegistryError:
+    return RegistryError(404, 40410, f"Association for '{resource}' not found.")
+
+
+def association_exists(kind: str, resource: str) -> RegistryError:
+    return RegistryError(
+        409, 40903, f"An association of type '{kind}' already exists for resource '{resource}'"
+    )
+
+
+def no_active_version(subject: str) -> RegistryError:
+    return RegistryError(
+        409, 40907, f"No active (non-deleted) version exists for subject '{subject}'"
+    )
+
+
+def association_frozen(kind: str, subject: str) -> RegistryError:
+    return RegistryError(
+        409, 40908, f"The association of type '{kind}' is frozen for subject '{subject}'"
+    )
+
+
 def incompatible(message: str) -> RegistryError:
     return RegistryError(409, 409, message)
 
@@ -134,6 +156,10 @@ def invalid_subject(subject: str, reason: str) -> RegistryError:
     return RegistryError(
         422, 42208, f"The specified subject {subject[:100]!r} is not valid: {reason}"
     )
+
+
+def invalid_association(reason: str) -> RegistryError:
+    return RegistryError(422, 42212, reason)
 
 
 def bad_request(reason: str) -> RegistryError:

@@ -9,18 +9,26 @@ import msgspec
 from moldau.broker.slices import Slices
 from moldau.http.registry.call import Call, Operation
 from moldau.http.registry.errors import bad_request, invalid_schema, schema_not_found
-from moldau.schemas.registry.names import DEFAULT_CONTEXT, context_of, in_context, unqualified
+from moldau.schemas.registry.names import (
+    DEFAULT_CONTEXT,
+    beside,
+    context_of,
+    in_context,
+    unqualified,
+)
 from moldau.schemas.registry.state import RegistryState, Version
-from moldau.schemas.schema import InvalidSchema, Schema, SchemaType
+from moldau.schemas.schema import InvalidSchema, Reference, Schema, SchemaType
 from moldau.schemas.worker.messages import Serialize, Serialized
 
+# Before the beginning of a name: of whatever context.
+EVERY_CONTEXT = ":*:"
 # How long an answer is put together before others are served.
 _SLICE_S = 0.005
 
 
 async def by_id(call: Call) -> Any:
     schema, context = find_by_id(call)
-    found = await described(call, schema)
+    found = await described(call, schema, context)
     found["guid"] = call.state.guid(context, int(call.args[0]))
     if call.flag("fetchMaxId"):
         found["maxId"] = call.state.next_id(context) - 1
@@ -28,8 +36,7 @@ async def by_id(call: Call) -> Any:
 
 
 async def text_by_id(call: Call) -> Any:
-    schema, _ = find_by_id(call)
-    return msgspec.Raw((await _text(call, schema)).encode())
+    return msgspec.Raw((await _text(call, *find_by_id(call))).encode())
 
 
 async def by_guid(call: Call) -> Any:
@@ -39,7 +46,7 @@ async def by_guid(call: Call) -> Any:
     context, schema_id = found[0]
     schema = call.state.by_id(schema_id, context)
     assert schema is not None
-    return {**await described(call, schema), "guid": call.state.guid(context, schema_id)}
+    return {**await described(call, schema, context), "guid": call.state.guid(context, schema_id)}
 
 
 async def ids_by_guid(call: Call) -> Any:
@@ -63,7 +70,7 @@ async def versions_of_id(call: Call) -> Any:
 
 
 async def every_schema(call: Call) -> Any:
-    prefix = call.text("subjectPrefix") or ""
+    prefix = call.subject_prefix("")
     deleted, latest = call.flag("deleted"), call.flag("latestOnly")
     found: list[Version] = []
     for subject, _ in call.state.subjects():
@@ -81,8 +88,8 @@ async def every_schema(call: Call) -> Any:
 
 def matches_prefix(subject: str, prefix: str) -> bool:
     """Tell whether a subject is among those of a prefix; `:*:` stands for all contexts."""
-    if prefix.startswith(":*:"):
-        return unqualified(subject).startswith(prefix[3:])
+    if prefix.startswith(EVERY_CONTEXT):
+        return unqualified(subject).startswith(prefix.removeprefix(EVERY_CONTEXT))
     if prefix.startswith(":.:"):
         return context_of(subject) == DEFAULT_CONTEXT and subject.startswith(prefix[3:])
     if not prefix.startswith(":"):
@@ -142,13 +149,13 @@ def _holders(call: Call) -> list[Version]:
     ]
 
 
-async def described(call: Call, schema: Schema) -> dict[str, Any]:
+async def described(call: Call, schema: Schema, context: str) -> dict[str, Any]:
     """Return a schema as answers have it: the type is left out where it is Avro."""
-    found: dict[str, Any] = {"schema": await _text(call, schema)}
+    found: dict[str, Any] = {"schema": await _text(call, schema, context)}
     if schema.schema_type is not SchemaType.AVRO:
         found["schemaType"] = schema.schema_type
     if schema.references:
-        found["references"] = schema.references
+        found["references"] = [_shown(call, each, context) for each in schema.references]
     if schema.metadata is not None:
         found["metadata"] = schema.metadata
     if schema.rule_set is not None:
@@ -156,23 +163,35 @@ async def described(call: Call, schema: Schema) -> dict[str, Any]:
     return found
 
 
+def _shown(call: Call, reference: Reference, context: str) -> Reference:
+    """Return a reference as the request wants it: by default as it was given."""
+    wanted = call.text("referenceFormat") or call.text("reference_format")
+    if wanted is None or wanted.lower() != "qualified":
+        return reference
+    return msgspec.structs.replace(
+        reference, subject=beside(in_context(context, ""), reference.subject)
+    )
+
+
 async def version_described(call: Call, version: Version) -> dict[str, Any]:
+    context = context_of(version.subject)
     found = {
         "subject": version.subject,
         "version": version.version,
         "id": version.id,
-        "guid": call.state.guid(context_of(version.subject), version.id),
-        **await described(call, version.schema),
+        "guid": call.state.guid(context, version.id),
+        **await described(call, version.schema, context),
     }
     return {**found, "deleted": True} if version.deleted else found
 
 
-async def _text(call: Call, schema: Schema) -> str:
+async def _text(call: Call, schema: Schema, context: str) -> str:
     """Return the text in the form that the request wants."""
     if call.text("format") != "serialized" or schema.schema_type is not SchemaType.PROTOBUF:
         return schema.schema
     try:
-        dependencies = call.state.dependencies(schema.references)
+        inside = in_context(context, "")
+        dependencies = call.state.dependencies(schema.references, inside)
         found = await call.registry.worker.ask(Serialize(schema, dependencies))
     except (InvalidSchema, LookupError) as problem:
         raise invalid_schema(problem) from None

@@ -19,9 +19,11 @@ from moldau.http.registry.errors import (
 )
 from moldau.http.registry.registry import Write
 from moldau.schemas.levels import Level
+from moldau.schemas.registry.names import context_of, named, unqualified
 from moldau.schemas.registry.records import Config, ConfigKey, ModeKey, ModeValue
 from moldau.schemas.registry.state import (
     DEFAULT_LEVEL,
+    FORWARD,
     IMPORT,
     MODES,
     READONLY_OVERRIDE,
@@ -48,7 +50,9 @@ class ModeRequest(msgspec.Struct):
 
 
 def _subject(call: Call) -> str | None:
-    return call.subject() if call.args else None
+    """Return the subject or context (`:.name:`) that is meant; None for all."""
+    name = named(call.context, call.args[0] if call.args else "")
+    return call.subject(name) if name else None
 
 
 async def get_config(call: Call) -> Any:
@@ -130,7 +134,7 @@ async def get_mode(call: Call) -> Any:
 async def put_mode(call: Call) -> Any:
     subject = _subject(call)
     mode = (call.body(ModeRequest).mode or "").upper()
-    if mode not in MODES or (mode == READONLY_OVERRIDE and subject is not None):
+    if mode not in MODES or (mode in (READONLY_OVERRIDE, FORWARD) and subject is not None):
         raise invalid_mode(mode)
     if mode == IMPORT and call.rights is not None:
         # Who imports chooses ids, which all subjects of a context share.
@@ -149,16 +153,21 @@ async def put_mode(call: Call) -> Any:
 def _has_schemas(call: Call, subject: str | None) -> bool:
     if subject is None:
         return any(is_live for _, is_live in call.state.subjects())
+    if not unqualified(subject):
+        context = context_of(subject)
+        return any(
+            is_live and context_of(name) == context for name, is_live in call.state.subjects()
+        )
     return call.state.has_subject(subject)
 
 
 async def delete_mode(call: Call) -> Any:
-    subject = call.subject()
+    subject = _subject(call)
 
     async def decide() -> tuple[list[Write], str]:
         found = call.state.modes.get(subject)
         if found is None:
-            raise subject_not_found(subject)
+            raise subject_not_found(subject or "")
         return [(ModeKey(subject), None)], found
 
     return {"mode": await call.registry.write(decide)}
@@ -173,6 +182,7 @@ OPERATIONS = (
     Operation("DELETE", "/config/*", delete_config, is_write=True),
     Operation("GET", "/mode", get_mode),
     Operation("PUT", "/mode", put_mode, is_write=True),
+    Operation("DELETE", "/mode", delete_mode, is_write=True),
     Operation("GET", "/mode/*", get_mode),
     Operation("PUT", "/mode/*", put_mode, is_write=True),
     Operation("DELETE", "/mode/*", delete_mode, is_write=True),

@@ -28,7 +28,7 @@ from moldau.http.registry.errors import (
     version_soft_deleted,
 )
 from moldau.http.registry.registry import Write, record_of
-from moldau.http.registry.schemas import matches_prefix, version_described
+from moldau.http.registry.schemas import EVERY_CONTEXT, matches_prefix, version_described
 from moldau.schemas.registry.names import context_of
 from moldau.schemas.registry.records import (
     ConfigKey,
@@ -43,8 +43,8 @@ from moldau.schemas.schema import Schema
 
 
 async def every_subject(call: Call) -> Any:
-    prefix = call.text("subjectPrefix") or ""
-    only = call.flag("deleted_only")
+    prefix = call.subject_prefix(EVERY_CONTEXT)
+    only = _only_deleted(call)
     deleted = call.flag("deleted") or only
     found = []
     for name, is_live in call.state.subjects():
@@ -56,9 +56,14 @@ async def every_subject(call: Call) -> Any:
     return call.page(found)
 
 
+def _only_deleted(call: Call) -> bool:
+    """Confluent's server knows the one name, and its client in Python sends the other."""
+    return call.flag("deletedOnly") or call.flag("deleted_only")
+
+
 async def every_version(call: Call) -> Any:
     subject = call.known_subject()
-    only = call.flag("deleted_only")
+    only = _only_deleted(call)
     versions = call.state.versions(subject, deleted=call.flag("deleted") or only)
     if only:
         versions = [version for version in versions if version.deleted]
@@ -82,7 +87,7 @@ async def version_text(call: Call) -> Any:
 
 
 async def referenced_by(call: Call) -> Any:
-    found = call.version(call.subject(), call.args[1], deleted=True)
+    found = call.version(call.known_subject(), call.args[1], deleted=True)
     referrers = call.state.referrers(found.subject, found.version)
     return call.page(sorted({each.id for each in referrers if not each.deleted}))
 
@@ -108,7 +113,8 @@ async def look_up(call: Call) -> Any:
     if not versions:
         raise subject_not_found(subject)
     schema = call.body(SchemaRequest).value()
-    found = await admit(call, schema, versions, normalize=normalizes(call, subject))
+    normalize = normalizes(call, subject)
+    found = await admit(call, subject, schema, versions, normalize=normalize, is_new=False)
     if found.same is None:
         raise schema_not_found()
     return await version_described(call, found.same)
@@ -137,7 +143,7 @@ async def register_schema(call: Call, subject: str, request: SchemaRequest) -> V
         beside = of_group(call, subject, schema, versions)
         looked_at = level.looked_at([version.version for version in beside])
         found = await admit(
-            call, schema, versions, level, looked_at, normalize=normalizes(call, subject)
+            call, subject, schema, versions, level, looked_at, normalize=normalizes(call, subject)
         )
         if found.same is not None:
             return [], found.same
@@ -167,7 +173,7 @@ async def _import(
     if not 0 < request.id < LAST or (request.version or 0) >= LAST:
         raise not_permitted(f"Ids and versions lie between 1 and {LAST - 1}")
     state = call.state
-    found = await admit(call, schema, [], normalize=normalizes(call, subject))
+    found = await admit(call, subject, schema, [], normalize=normalizes(call, subject))
     holder = state.by_id(request.id, context_of(subject))
     if holder is not None and holder.schema != found.schema.schema:
         raise not_permitted(
@@ -179,7 +185,7 @@ async def _import(
 
 
 async def delete_subject(call: Call) -> Any:
-    subject = call.subject()
+    subject = call.known_subject()
     permanent = call.flag("permanent")
 
     async def decide() -> tuple[list[Write], list[int]]:
@@ -210,7 +216,7 @@ async def delete_subject(call: Call) -> Any:
 
 
 async def delete_version(call: Call) -> Any:
-    subject = call.subject()
+    subject = call.known_subject()
     permanent = call.flag("permanent")
 
     async def decide() -> tuple[list[Write], int]:

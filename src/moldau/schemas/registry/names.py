@@ -31,6 +31,12 @@ def named(context: str, given: str) -> str:
     return plain_name(given)
 
 
+def beside(subject: str, other: str) -> str:
+    """Return the subject that a schema of one means by the name of another, in a reference or an
+    alias: one of its own context, unless another context is named."""
+    return named(context_of(subject), plain_name(other))
+
+
 def unqualified(subject: str) -> str:
     match = _QUALIFIED.fullmatch(subject)
     return match[2] if match else subject

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from moldau.schemas.levels import Level
-from moldau.schemas.registry.names import DEFAULT_CONTEXT, context_of, scopes
+from moldau.schemas.registry.names import DEFAULT_CONTEXT, beside, context_of, scopes
 from moldau.schemas.registry.records import (
     Association,
     AssociationKey,
@@ -143,7 +143,8 @@ class RegistryState:
         self._guids.setdefault(guid, {})[context, version.id] = None
         self._highest[context] = max(version.id, self._highest.get(context, 0))
         for each in version.schema.references:
-            self._referrers.setdefault((each.subject, each.version), set()).add(place)
+            meant = (beside(version.subject, each.subject), each.version)
+            self._referrers.setdefault(meant, set()).add(place)
 
     def _remove(self, subject: str, version: int) -> None:
         found = self._subjects.get(subject, {}).pop(version, None)
@@ -153,7 +154,8 @@ class RegistryState:
             del self._subjects[subject]
         context = context_of(subject)
         for each in found.schema.references:
-            self._referrers.get((each.subject, each.version), set()).discard((subject, version))
+            meant = (beside(subject, each.subject), each.version)
+            self._referrers.get(meant, set()).discard((subject, version))
         holders = self._holders[context, found.id]
         del holders[subject, version]
         if not holders:
@@ -265,25 +267,27 @@ class RegistryState:
             return READONLY_OVERRIDE
         return next((self.modes[each] for each in scopes(subject) if each in self.modes), READWRITE)
 
-    def dependencies(self, references: Iterable[Reference]) -> list[Dependency]:
-        """Return the schemas that references name, each behind those that it refers to itself."""
+    def dependencies(self, references: Iterable[Reference], subject: str) -> list[Dependency]:
+        """Return the schemas that references of a subject name, each behind those that it refers
+        to itself."""
         found: dict[str, Dependency] = {}
-        self._collect(references, found, set())
+        self._collect(references, subject, found, set())
         return list(found.values())
 
     def _collect(
         self,
         references: Iterable[Reference],
+        subject: str,
         found: dict[str, Dependency],
         open_ones: set[tuple[str, int]],
     ) -> None:
         for each in references:
-            place = (each.subject, each.version)
+            place = (beside(subject, each.subject), each.version)
             version = self.version(*place)
             if version is None:
                 raise MissingReference(
                     f"the reference {each.name!r} names version {each.version} of "
-                    f"{each.subject!r}, which is not there"
+                    f"{place[0]!r}, which is not there"
                 )
             if place in open_ones:
                 raise MissingReference(f"the reference {each.name!r} leads in a ring")
@@ -292,5 +296,5 @@ class RegistryState:
             if len(open_ones) > _DEEPEST:
                 raise MissingReference(f"references lead more than {_DEEPEST} levels deep")
             if each.name not in found:
-                self._collect(version.schema.references, found, open_ones | {place})
+                self._collect(version.schema.references, place[0], found, open_ones | {place})
                 found.setdefault(each.name, Dependency(each.name, version.schema.schema))
