@@ -228,6 +228,11 @@ class Broker:
     def shares(self) -> Shares:
         return self._shares()
 
+    @property
+    def shares_in_use(self) -> Shares | None:
+        """Return the share groups if anybody has needed them yet."""
+        return self._shares.built
+
     def _new_shares(self) -> Shares:
         from moldau.broker.sharing.shares import Shares
 

@@ -86,7 +86,7 @@ def test_what_is_only_unusual_is_taken(http: httpx.Client) -> None:
     [
         ("POST", "/subjects/s/versions", b"{", 400, 400),
         ("POST", "/subjects/s/versions", b"[]", 422, 422),
-        ("POST", "/subjects/s/versions", b"{}", 422, 422),
+        ("POST", "/subjects/s/versions", b"{}", 422, 42201),
         ("POST", "/subjects/s/versions", b'{"schema": 3}', 422, 422),
         ("POST", "/subjects/s/versions", b"[" * 100_000, 422, 422),
         ("POST", "/subjects/s/versions", b'{"schema": "\xff"}', 400, 400),
@@ -136,6 +136,12 @@ def test_pages_of_other_sites_change_nothing(http: httpx.Client) -> None:
 def test_who_wants_plain_json_gets_it(http: httpx.Client) -> None:
     answer = http.get("/subjects", headers={"accept": "application/json"})
     assert answer.headers["content-type"] == "application/json"
+
+
+def test_who_only_looks_whether_it_is_up_gets_an_answer(http: httpx.Client) -> None:
+    answer = http.get("/")
+    assert (answer.status_code, answer.json()) == (200, {})
+    assert answer.headers["content-type"] == JSON_V1
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))

@@ -44,10 +44,10 @@ class Shares:
 
         Counts begin when this broker begins to lead a partition, or its group to read.
         """
-        shares = self._broker.shares
+        shares = self._broker.shares_in_use
         totals: dict[tuple[str, str], Counter[str]] = {}
         each_of = {name: families.family(name, kind, about) for name, kind, about in _SERIES}
-        for number, shared in enumerate(shares, 1):
+        for number, shared in enumerate(shares or (), 1):
             machine = shared.machine
             if machine is not None:
                 figures = (
@@ -71,11 +71,11 @@ class Shares:
                     family.add(total[name], labels(group=group, topic=topic))
         families.counter(
             "moldau_dead_letters_total", "Dead letters of share groups that were written.",
-            shares.dead_letters.buried,
+            0 if shares is None else shares.dead_letters.buried,
         )  # fmt: skip
         families.counter(
             "moldau_dead_letters_failed_total", "Times that dead letters could not be written.",
-            shares.dead_letters.failed,
+            0 if shares is None else shares.dead_letters.failed,
         )  # fmt: skip
 
     async def _add_lag(self, families: Families, slices: Slices, one_by_one: bool) -> None:
@@ -128,7 +128,10 @@ class Shares:
         """Return, by group, the first offsets that are not finished, and how many are after."""
         broker = self._broker
         groups: dict[str, dict[TopicPartition, tuple[int, int]]] = {}
-        states = [each for shard in broker.shares.states.shards for each in shard.by_key.items()]
+        shares = broker.shares_in_use
+        if shares is None:
+            return groups
+        states = [each for shard in shares.states.shards for each in shard.by_key.items()]
         for number, (key, state) in enumerate(states, 1):
             topic = broker.state.topics_by_id.get(key.topic_id)
             if topic is not None and state.start >= 0:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from moldau.http.registry.call import Call
-from moldau.http.registry.errors import hidden_reference, invalid_schema, unprocessable
+from moldau.http.registry.errors import hidden_reference, invalid_schema
 from moldau.schemas.levels import Level
 from moldau.schemas.registry.names import beside, plain_name
 from moldau.schemas.registry.state import MissingReference, RegistryState, Version
@@ -28,7 +28,7 @@ class SchemaRequest(msgspec.Struct, rename="camel"):
 
     def value(self) -> Schema:
         if self.schema is None:
-            raise unprocessable("the body has no schema")
+            raise invalid_schema("the body has no schema")
         try:
             kind = SchemaType(self.schema_type or "AVRO")
         except ValueError:

@@ -79,7 +79,8 @@ def routes(host: Host) -> list[Route]:
     host.on_start.append(entrance.registry.start)
     # Batches are checked, with all schemas, until the last client has its answer.
     host.on_drained += [entrance.registry.stop, check.close]
-    found = []
+    # What answers there is a registry, to those who only look whether it is up.
+    found = [Route("/", entrance.root, methods=["GET"])]
     for first in (
         "subjects",
         "schemas",
@@ -100,6 +101,9 @@ class _Entrance:
         self._host = host
         self._broker = host.broker
         self.registry = SchemaRegistry(host.broker)
+
+    async def root(self, request: Request) -> Response:
+        return self._response(request, {})
 
     async def serve(self, request: Request) -> Response:
         try:
