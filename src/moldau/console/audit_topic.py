@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from moldau.console.audit import AuditRecord
+from moldau.console.broker_settings import broker_settings
 from moldau.console.browse import Browser, Start, topic_bounds
 from moldau.console.pool import ClusterPool
 from moldau.console.producing import produce
@@ -18,11 +19,9 @@ from moldau.console.settings import ConsoleSettings
 from moldau.peer.cluster import Cluster
 from moldau.peer.errors import PeerError, Refused
 from moldau.records.record import Record
-from moldau.wire.apis import Api
 
 logger = logging.getLogger("moldau.console.audit")
 
-_BROKER_RESOURCE = 4
 # How long the name of the topic is believed.
 _KNOWN_S = 60.0
 
@@ -61,17 +60,7 @@ class AuditTopic:
 
 
 def _configured(cluster: Cluster) -> str:
-    view = cluster.metadata(())
-    wanted = {
-        "resource_type": _BROKER_RESOURCE,
-        "resource_name": str(min(view.nodes, default=0)),
-        "configuration_keys": ["audit.topic"],
-    }
-    answer = cluster.insist(
-        lambda: cluster.some_broker().ask(Api.DESCRIBE_CONFIGS, {"resources": [wanted]})
-    )
-    values = [each.value for told in answer.results for each in told.configs]
-    name = (values[0] or "").strip() if values else ""
+    name = (broker_settings(cluster, ["audit.topic"]).get("audit.topic") or "").strip()
     if name:
         with suppress(Refused):
             read_topic(cluster, name)

@@ -14,10 +14,10 @@ from moldau.broker.security.standard_authorizer import StandardAuthorizer
 from moldau.cluster.state.access import Acl, ResourcePattern
 from moldau.console.audit import AuditRecord
 from moldau.console.audit_topic import broker_records
+from moldau.console.broker_settings import broker_settings
 from moldau.console.call import Call
 from moldau.console.endpoint import Done, endpoint
 from moldau.console.errors import ApiError, check, invalid, not_found
-from moldau.console.sampling.state import read_state
 from moldau.wire.acls import (
     CLUSTER_NAME,
     SUPPORTED,
@@ -30,7 +30,6 @@ from moldau.wire.acls import (
 from moldau.wire.apis import Api
 from moldau.wire.scram import HASHES, LEAST_ITERATIONS, MECHANISMS, NUMBERS
 
-_BROKER_RESOURCE = 4
 _RESOURCES = {in_words(each): each for each in Resource if each > Resource.ANY}
 _OPERATIONS = {in_words(each): each for each in Operation if each > Operation.ANY}
 _PERMISSIONS = {"Allow": Permission.ALLOW, "Deny": Permission.DENY}
@@ -241,25 +240,16 @@ def who_may(call: Call, asked: WhoQuery) -> Who:
 
 def _authorizer_settings(call: Call) -> tuple[frozenset[str], bool]:
     """Return super.users and allow.everyone.if.no.acl.found, as far as we may know."""
-    values = broker_settings(call, ["super.users", "allow.everyone.if.no.acl.found"])
+    values = broker_settings(call.cluster, ["super.users", "allow.everyone.if.no.acl.found"])
     users = (values.get("super.users") or "").split(";")
     everyone = values.get("allow.everyone.if.no.acl.found") == "true"
     return frozenset(each.strip() for each in users if each.strip()), everyone
 
 
-def broker_settings(call: Call, keys: list[str]) -> dict[str, str | None]:
-    """Return some settings of a broker; none if we may not see them."""
-    state = read_state(call.cluster, ())
-    node = str(min(state.brokers, default=0))
-    wanted = {"resource_type": _BROKER_RESOURCE, "resource_name": node, "configuration_keys": keys}
-    answer = call.ask(Api.DESCRIBE_CONFIGS, {"resources": [wanted]})
-    return {str(each.name): each.value for told in answer.results for each in told.configs}
-
-
 @endpoint("GET", "api/security/audit")
 def get_audit(call: Call, asked: AuditQuery) -> AuditTrail:
     """Return what was changed with this console, and what brokers refused, the newest first."""
-    topic = (broker_settings(call, ["audit.topic"]).get("audit.topic") or "").strip()
+    topic = (broker_settings(call.cluster, ["audit.topic"]).get("audit.topic") or "").strip()
     records: list[AuditRecord] = []
     if topic:
         records = broker_records(call.cluster, topic, asked.limit)

@@ -13,8 +13,12 @@ import pytest
 from kazoo.client import KazooClient
 
 from moldau.broker.server import Broker as Server
+from moldau.cli import main
 from moldau.cli.access_checks import check_access
 from moldau.cluster.decisions.assignment import NewTopic
+from moldau.console.broker_settings import broker_settings
+from moldau.peer.cluster import Cluster
+from moldau.peer.view import parse_bootstrap
 from moldau.testing import Broker, Ensemble
 from moldau.testing.waiting import until
 from moldau.wire.acls import CLUSTER_NAME, Operation, Permission, Resource
@@ -92,6 +96,21 @@ def test_doctor_asks_a_groups_coordinator_about_it(brokers: list[Broker]) -> Non
         deadline = time.monotonic() + PATIENCE_S
         while not is_told(broker):
             assert time.monotonic() < deadline, said
+
+
+def test_who_is_a_super_user_is_known_whichever_broker_is_asked(
+    brokers: list[Broker], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Person(brokers[0], "admin") as admin:
+        for operation in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):
+            admin.grant("ANONYMOUS", operation, Resource.CLUSTER, CLUSTER_NAME)
+    until(lambda: rules(brokers[0]) == rules(brokers[1]), "the same rules")
+    for broker in brokers:
+        words = ("acls", "explain", "User:admin", "Write", "--topic", "t")
+        assert main((*words, "--bootstrap", broker.bootstrap)) == 0, capsys.readouterr()
+        assert "super.users" in capsys.readouterr().out
+        with Cluster(parse_bootstrap(broker.bootstrap)) as cluster:
+            assert broker_settings(cluster, ["super.users"]) == {"super.users": "User:admin"}
 
 
 def test_what_is_passed_on_is_judged_by_who_asked(brokers: list[Broker]) -> None:

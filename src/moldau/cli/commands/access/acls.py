@@ -236,12 +236,13 @@ def _where(kind: str, name: str) -> str:
 
 
 def _settings(bootstrap: str) -> tuple[frozenset[str], bool]:
-    """Return super.users and allow.everyone.if.no.acl.found, of the broker that is asked."""
-    brokers = ask(bootstrap, Api.DESCRIBE_CLUSTER, {})
-    node = str(brokers.brokers[0].broker_id) if brokers.brokers else "0"
+    """Return super.users and allow.everyone.if.no.acl.found, of some broker."""
+    broker = ask(bootstrap, Api.DESCRIBE_CLUSTER, {}).brokers[0]
+    node, address = str(broker.broker_id), f"{broker.host}:{broker.port}"
     keys = ["super.users", "allow.everyone.if.no.acl.found"]
     wanted = {"resource_type": _BROKER, "resource_name": node, "configuration_keys": keys}
-    answer = ask(bootstrap, Api.DESCRIBE_CONFIGS, {"resources": [wanted]})
+    # Only the broker itself knows them.
+    answer = ask(address, Api.DESCRIBE_CONFIGS, {"resources": [wanted]})
     for found in answer.results:
         # Who is a super user cannot be told without.
         check(found, "DescribeConfigs")
