@@ -72,7 +72,7 @@ conformance: $(VENV)/.package
 	@$(BIN)/python -m conformance $(CONFORMANCE_ARGS)
 
 # A cluster needs ZooKeeper, which comes with Spark.
-torture: $(VENV)/.package $(if $(filter cluster transactions sink,$(TORTURE_ARGS)),$(VENV)/.spark)
+torture: $(VENV)/.package $(if $(filter cluster transactions sink pipelines,$(TORTURE_ARGS)),$(VENV)/.spark)
 	@$(BIN)/python -m tests.torture $(TORTURE_ARGS)
 
 # ZooKeeper is simulated too: nothing else is needed.

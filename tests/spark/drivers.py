@@ -28,14 +28,14 @@ LONGEST_LIFE_S = 1.5
 class Driver:
     """`python ARGUMENTS...` in a process group of its own, which does not outlive the block."""
 
-    def __init__(self, *arguments: str, log: Path) -> None:
+    def __init__(self, *arguments: str, log: Path, takes_orders: bool = False) -> None:
         self._log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, *arguments],
                 cwd=ROOT,
                 env=os.environ | {"JDK_JAVA_OPTIONS": QUICK_JAVA},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if takes_orders else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -45,10 +45,16 @@ class Driver:
         return self
 
     def __exit__(self, *problem: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """kill -9 of the process and Java; their Python workers notice."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         self.process.wait(60)
 
     def wait_until(self, done: Callable[[], bool]) -> None:
@@ -58,5 +64,5 @@ class Driver:
             assert time.monotonic() < deadline, self.said()
             time.sleep(0.02)
 
-    def said(self) -> str:
-        return self._log.read_text("utf-8", "replace")[-3000:]
+    def said(self, most: int = 3000) -> str:
+        return self._log.read_text("utf-8", "replace")[-most:]

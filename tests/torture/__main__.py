@@ -1,5 +1,5 @@
-"""`python -m tests.torture [broker|cluster|transactions|sink]`: see `torture.py`, `cluster.py`,
-`transactions.py` and `sink.py`."""
+"""`python -m tests.torture [broker|cluster|transactions|sink|pipelines]`: see `torture.py` and the
+files of these names."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ from tests.torture.torture import Torture
 from tests.torture.transactions import TransactionTorture
 
 if TYPE_CHECKING:
+    from tests.torture.pipelines import PipelineTorture
     from tests.torture.sink import SinkTorture
 
-_KINDS: dict[str, type[Torture | ClusterTorture | TransactionTorture]] = {
-    "broker": Torture,
-    "cluster": ClusterTorture,
-    "transactions": TransactionTorture,
-}
-_CYCLES = {"broker": 200, "cluster": 60, "transactions": 60, "sink": 200}
+    Kind = type[Torture | ClusterTorture | TransactionTorture | SinkTorture | PipelineTorture]
+
+_CYCLES = {"broker": 200, "cluster": 60, "transactions": 60, "sink": 200, "pipelines": 200}
 
 
 def main() -> int:
@@ -71,13 +69,22 @@ def main() -> int:
     return 0
 
 
-def _kind(what: str) -> type[Torture | ClusterTorture | TransactionTorture | SinkTorture]:
+def _kind(what: str) -> Kind:
+    # Spark is an extra.
     if what == "sink":
-        # Spark is an extra.
         from tests.torture.sink import SinkTorture
 
         return SinkTorture
-    return _KINDS[what]
+    if what == "pipelines":
+        from tests.torture.pipelines import PipelineTorture
+
+        return PipelineTorture
+    kinds: dict[str, Kind] = {
+        "broker": Torture,
+        "cluster": ClusterTorture,
+        "transactions": TransactionTorture,
+    }
+    return kinds[what]
 
 
 if __name__ == "__main__":

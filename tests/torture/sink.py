@@ -1,263 +1,254 @@
 """Breaks drivers, workers and brokers below the Spark sink, and counts every row.
 
-Numbers go to a topic; a pipeline, or a stream, copies them to another one exactly once. In every
-round something happens to it: the driver is killed with kill -9 at a point of a commit or at any
-moment, its Python workers are, executors of a Spark cluster are, a broker is, or the driver is
-frozen until another one has done its work. The next round goes on from the same checkpoint. In the
-end a consumer that has nothing to do with the sink reads what is committed: every number must be
-there once, and every record that did not parse must be one dead letter.
+Numbers go to a topic; a driver copies them to others exactly once, in every form of the sink at
+once (see `sink_driver.py`). In every round something happens to it: the driver is killed with kill
+-9 at a point of a commit or at any moment, or Java below it, its Python workers, executors of a
+Spark cluster, a broker or a coordinator; a task is overtaken by a second attempt; or the driver is
+frozen until another one has done its work. The next order goes on from the same checkpoints. In the
+end a consumer that has nothing to do with the sink reads what is committed, and the logs of all
+brokers are read on disk: every number must be there once, every record that did not parse must be
+one dead letter, and every single write must be there in whole or not at all.
 """
 
 from __future__ import annotations
 
-import os
-import random
 import signal
+import subprocess
+import sys
 import time
-from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import Producer
-
-from moldau.testing import Cluster
-from tests.spark.drivers import DRIVER_WITHIN_S, Driver
+from moldau.peer.cluster import Cluster as Peers
+from moldau.peer.view import parse_bootstrap
+from moldau.spark.sink.committing import Committer
+from tests.spark.processes import JAVA, kill, of_driver, tasks_of
 from tests.spark.standalone import StandaloneSpark
-from tests.spark.topics import read_by_librdkafka
-from tests.torture.messages import Wrong
-from tests.torture.sink_driver import POINTS
+from tests.torture.rounds import Deed, Rounds
+from tests.torture.sink_count import committed, compare, compare_writes
+from tests.torture.sink_deaths import POINTS, Death
+from tests.torture.sink_driver import FORM_OF, FORMS, TOPICS
+from tests.torture.sink_orders import BAD_EVERY, PARTITIONS, Orders
+from tests.torture.warm_driver import WarmDriver
 
-SETTINGS = {
-    "zookeeper.session.timeout.ms": "4000",
-    "auto.create.topics.enable": "false",
-    "transaction.state.log.num.partitions": "5",
-}
-FORMS = ("pipeline", "stream")
-_PARTITIONS = 3
-_ROWS = 150
-_BAD_EVERY = 40
-_ROUNDS_PER_COUNT = 12
-_END_WITHIN_S = 60.0
-# From the first staged rows on; a few batches take about as long.
-_LONGEST_LIFE_S = 2.0
+_LETTERS = "pipeline-letters"
+_TRANSACTION = 1
+_IN_SYNC_WITHIN_S = 60.0
 
 
-class SinkTorture:
+class SinkTorture(Rounds):
     """One run in one folder."""
 
     def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
-        self._folder = folder
-        self._dice = random.Random(seed)
-        self._say = say
-        self._sent = 0
-        self._started = time.monotonic()
-        self._stack = ExitStack()
+        super().__init__(folder, seed, say)
+        self._hands = 0
         self._spark: StandaloneSpark | None = None
-        self.deeds: list[str] = []
-        self.rounds = 0
+        self._orders: Orders
+        self._writes_made = 0
 
-    @property
-    def summary(self) -> str:
-        return f"{self.rounds} rounds, {self._sent} rows"
+    def _begin(self) -> None:
+        self._orders = Orders(self._cluster, self._folder, self._dice, self.hits, self._do)
+        self._stack.enter_context(closing(self._orders))
+        for topic in ("numbers", *TOPICS, _LETTERS):
+            self._cluster.create_topic(topic, PARTITIONS, replication_factor=3)
 
-    @property
-    def last_deeds(self) -> list[str]:
-        return self.deeds[-20:]
+    def _figures(self) -> str:
+        return (
+            f"{self._orders.given} orders, {self._orders.sent} rows to each of "
+            f"{len(TOPICS) - 1} topics, {self._writes_made} of {len(self._orders.writes)} single "
+            "writes made"
+        )
 
-    def run(self, is_over: Callable[[int], bool]) -> None:
-        """Rounds until `is_over`, which is told how many there were; Wrong if a row is not there
-        once."""
-        with (
-            Cluster(3, settings=SETTINGS, folder=self._folder / "cluster") as cluster,
-            self._stack,
-        ):
-            self._cluster = cluster
-            cluster.create_topic("numbers", _PARTITIONS, replication_factor=3)
-            for form in FORMS:
-                for topic in (form, f"{form}-letters"):
-                    cluster.create_topic(topic, _PARTITIONS, replication_factor=3)
-            try:
-                deck: list[Callable[[], None]] = []
-                while not is_over(self.rounds):
-                    if not deck:
-                        deck = self._deck()
-                        self._dice.shuffle(deck)
-                    self._send()
-                    deck.pop()()
-                    self.rounds += 1
-                    if self.rounds % _ROUNDS_PER_COUNT == 0:
-                        self._count()
-                self._count()
-            except AssertionError as problem:
-                raise Wrong(f"{problem}\n{cluster.logs()}") from problem
-
-    def close(self) -> None:
-        """Nothing is left: the cluster ends with `run`."""
-
-    def _deck(self) -> list[Callable[[], None]]:
-        """Everything that may happen, once."""
-        deck: list[Callable[[], None]] = []
-        faults = (
+    def _hand(self) -> list[Deed]:
+        """Ten rounds: everything that may happen. After five hands, every death in every form."""
+        hand: list[Deed] = [
+            partial(self._die_at, point, TOPICS[(number + self._hands) % len(TOPICS)])
+            for number, point in enumerate(POINTS)
+        ]
+        hand += [
             self._kill_the_driver,
             self._kill_workers,
-            self._kill_executors,
             self._kill_a_broker,
-        )
-        for form in FORMS:
-            deck += [partial(fault, form) for fault in faults]
-        # The commits of a stream are made by processes of Spark's own, which are not to be changed.
-        deck += [partial(self._die_at, point, "pipeline") for point in POINTS]
-        # Two pipelines on one machine do not get the same checkpoint.
-        deck.append(partial(self._wake_a_zombie, "stream"))
-        return deck
+            self._wake_a_zombie,
+            self._haunt_a_cluster,
+        ]
+        self._hands += 1
+        return hand
 
-    def _send(self) -> None:
-        producer = Producer({"bootstrap.servers": self._cluster.bootstrap, "log_level": 0})
-        for _ in range(_ROWS):
-            value = b"bad %d" if self._sent % _BAD_EVERY == 0 else b'{"number": %d}'
-            producer.produce("numbers", value % self._sent, partition=self._sent % _PARTITIONS)
-            self._sent += 1
-        assert producer.flush(_END_WITHIN_S) == 0
+    # What happens
 
-    def _driver(self, form: str, *die_at: str, master: str = "local[2]") -> Driver:
-        log = self._folder / f"{self.rounds}-{form}-{time.monotonic_ns()}.log"
-        arguments = (form, self._cluster.bootstrap, "numbers", form, str(self._folder), master)
-        return Driver("-m", "tests.torture.sink_driver", *arguments, *die_at, log=log)
+    def _die_at(self, point: str, topic: str) -> None:
+        driver = self._orders.take_driver()
+        death = Death(point, topic, self._dice.randrange(2), driver.pid)
+        self._do(f"kill -9 of the driver {point} of {topic!r}, parity {death.parity}")
+        # Another form is in the middle of something then.
+        form = FORM_OF[topic]
+        beside = self._dice.choice([each for each in FORMS if each != form])
+        order = self._orders.give(driver, forms=(form, beside), death=death)
+        self._orders.prepare_another()
+        self._orders.follow(driver)
+        assert driver.process.poll() == -signal.SIGKILL, driver.said()
+        self.hits[f"drivers {point}"] += 1
+        if topic == "write":
+            if point != "in decision":
+                label = order.labels[death.parity]
+                self._orders.writes[label] = point != "before decision"
+            # Otherwise the next order finishes it.
+            if self._dice.random() < 0.5:
+                self._recover()
+                self._compare_writes()
 
-    def _die_at(self, point: str, form: str) -> None:
-        number = self._dice.randrange(2)
-        self._do(f"{form}: kill -9 of the driver {point}, at commit {number}")
-        with self._driver(form, point, str(number)) as driver:
-            driver.process.wait(DRIVER_WITHIN_S)
-            assert driver.process.returncode in (0, -signal.SIGKILL), driver.said()
+    def _kill_the_driver(self) -> None:
+        driver = self._orders.take_driver()
+        is_java = self._dice.random() < 0.5
 
-    def _kill_the_driver(self, form: str) -> None:
-        with self._driver(form) as driver:
-            self._wait_until_staged(form, driver)
-            after_s = self._dice.uniform(0, _LONGEST_LIFE_S)
-            self._do(f"{form}: kill -9 of the driver {after_s:.2f} s after its first rows")
-            time.sleep(after_s)
+        def strike() -> bool:
+            self._do(f"kill -9 of {'Java' if is_java else 'the driver'}")
+            self._orders.prepare_another()
+            if is_java:
+                self.hits["Java"] += (hit := kill(*of_driver(driver.pid, JAVA)))
+                return hit > 0
+            driver.kill()
+            self.hits["drivers at any moment"] += 1
+            return True
 
-    def _kill_workers(self, form: str) -> None:
-        with self._driver(form) as driver:
-            self._wait_until_staged(form, driver)
+        self._orders.strike(driver, strike)
+        driver.kill()
+
+    def _kill_workers(self) -> None:
+        driver = self._orders.take_driver()
+
+        def strike() -> bool:
+            hit = 0
             for _ in range(self._dice.randrange(1, 4)):
+                if workers := tasks_of(driver.pid):
+                    hit += kill(self._dice.choice(workers))
                 time.sleep(self._dice.uniform(0, 0.5))
-                workers = _workers_below(driver.process.pid)
-                if workers:
-                    victim = self._dice.choice(workers)
-                    self._do(f"{form}: kill -9 of a Python worker, {victim}")
-                    with suppress(ProcessLookupError):
-                        os.kill(victim, signal.SIGKILL)
-            # Spark tries a task four times; in local mode it gives up at once, and that is all
-            # right: what counts is what the next driver makes of it.
-            driver.process.wait(DRIVER_WITHIN_S)
+            self._do(f"kill -9 of {hit} Python workers")
+            self.hits["workers"] += hit
+            return hit > 0
 
-    def _kill_executors(self, form: str) -> None:
+        self._orders.strike(driver, strike)
+
+    def _kill_a_broker(self) -> None:
+        def strike() -> bool:
+            coordinator = self._a_coordinator()
+            if coordinator is None or self._dice.random() < 0.3:
+                broker = self._dice.choice(self._cluster.brokers)
+            else:
+                broker = coordinator
+            what = "coordinators" if broker == coordinator else "brokers"
+            self._do(f"kill -9 of broker {broker}, one of the {what}")
+            self._cluster.kill(broker)
+            self.hits[what] += 1
+            time.sleep(self._dice.uniform(0, 2.0))
+            self._cluster.start(broker)
+            return True
+
+        self._orders.strike(self._orders.take_driver(), strike)
+        self._cluster.wait_until_in_sync(within_s=_IN_SYNC_WITHIN_S)
+
+    def _a_coordinator(self) -> int | None:
+        """A broker that has an open transaction of the sink."""
+        with Peers(parse_bootstrap(self._cluster.bootstrap)) as peers:
+            if not (ids := Committer(peers).ongoing(with_begun=True)):
+                return None
+            id = self._dice.choice(ids)
+            return peers.insist(lambda: peers.coordinator(id, _TRANSACTION)).id
+
+    def _wake_a_zombie(self) -> None:
+        # Two pipelines on one machine do not get the same checkpoint.
+        forms = ("stream", "batches")
+        sleeper = self._orders.take_driver()
+        other = self._orders.prepare_another()
+        other.wait_until_ready()
+
+        def strike() -> bool:
+            with_workers = self._dice.random() < 0.5
+            self._do(f"freeze the driver{', and its workers' if with_workers else ''}")
+            sleeper.freeze(with_workers=with_workers)
+            try:
+                if not sleeper.is_working:
+                    return False
+                self._orders.carry_out(other, forms=forms)
+            finally:
+                sleeper.thaw()
+            self._do("another one has done its work, and it wakes up")
+            self.hits["zombies"] += 1
+            return True
+
+        self._orders.strike(sleeper, strike, forms=forms)
+
+    def _haunt_a_cluster(self) -> None:
+        """On executors: a task is overtaken, executors die, and then the driver."""
         if self._spark is None:
             self._spark = self._stack.enter_context(StandaloneSpark(self._folder / "spark"))
-        with self._driver(form, master=self._spark.url) as driver:
-            self._wait_until_staged(form, driver)
-            for _ in range(self._dice.randrange(1, 3)):
-                time.sleep(self._dice.uniform(0, _LONGEST_LIFE_S))
-                executors = self._spark.executors()
-                for victim in executors[self._dice.randrange(2) :]:
-                    self._do(f"{form}: kill -9 of an executor, {victim}")
-                    with suppress(ProcessLookupError):
-                        os.kill(victim, signal.SIGKILL)
-            driver.process.wait(DRIVER_WITHIN_S)
-            self._do(f"{form}: the driver ended with {driver.process.returncode}")
+        spark = self._spark
+        driver = self._orders.new_driver(spark.url)
+        try:
+            driver.wait_until_ready()
+            self._overtake(driver)
 
-    def _kill_a_broker(self, form: str) -> None:
-        broker = self._dice.choice(self._cluster.brokers)
-        with self._driver(form) as driver:
-            self._wait_until_staged(form, driver)
-            time.sleep(self._dice.uniform(0, _LONGEST_LIFE_S))
-            self._do(f"{form}: kill -9 of broker {broker}")
-            self._cluster.kill(broker)
-            time.sleep(self._dice.uniform(0, 3.0))
-            self._cluster.start(broker)
-            driver.process.wait(DRIVER_WITHIN_S)
-            self._do(f"{form}: the driver ended with {driver.process.returncode}")
-        self._cluster.wait_until_in_sync(within_s=_END_WITHIN_S)
+            def kill_executors() -> bool:
+                found = spark.executors()
+                hit = kill(*found[self._dice.randrange(2) :])
+                self._do(f"kill -9 of {hit} of {len(found)} executors")
+                self.hits["executors"] += hit
+                return hit > 0
 
-    def _wake_a_zombie(self, form: str) -> None:
-        with self._driver(form) as sleeper:
-            self._wait_until_staged(form, sleeper)
-            time.sleep(self._dice.uniform(0, _LONGEST_LIFE_S))
-            self._do(f"{form}: freeze the driver, and let another one do its work")
-            os.killpg(sleeper.process.pid, signal.SIGSTOP)
-            try:
-                with self._driver(form) as other:
-                    other.process.wait(DRIVER_WITHIN_S)
-                    assert other.process.returncode == 0, other.said()
-            finally:
-                os.killpg(sleeper.process.pid, signal.SIGCONT)
-            sleeper.process.wait(DRIVER_WITHIN_S)
-            self._do(f"{form}: the first one woke up, and ended with {sleeper.process.returncode}")
+            def kill_the_driver() -> bool:
+                self._do("kill -9 of the driver, without its executors")
+                driver.kill()
+                self.hits["drivers of executors"] += 1
+                return True
 
-    def _wait_until_staged(self, form: str, driver: Driver) -> None:
-        """Until the driver's tasks have written something, or it has ended."""
-        before = self._end_of(form)
-        deadline = time.monotonic() + DRIVER_WITHIN_S
-        while driver.process.poll() is None and self._end_of(form) == before:
-            assert time.monotonic() < deadline, driver.said()
+            self._orders.strike(driver, kill_executors)
+            self._orders.strike(driver, kill_the_driver)
+        finally:
+            driver.kill()
+
+    def _overtake(self, driver: WarmDriver) -> None:
+        flag, overtaken = self._folder / "straggle", self._folder / "overtaken"
+        straggler = self._dice.choice(("stream", "batches", "write"))
+        self._do(f"a task of {straggler!r} waits for a second attempt")
+        flag.touch()
+        overtaken.unlink(missing_ok=True)
+        self._orders.give(driver, straggler=straggler)
+        while driver.is_working and not overtaken.exists():
             time.sleep(0.05)
+        flag.unlink()
+        self._orders.follow(driver)
+        assert overtaken.exists(), driver.said()
+        self.hits["second attempts"] += 1
 
-    def _end_of(self, topic: str) -> int:
-        from moldau.peer.cluster import LATEST
-        from moldau.peer.cluster import Cluster as Peers
-        from moldau.peer.view import parse_bootstrap
+    # What must be so
 
-        wanted = {(topic, partition): LATEST for partition in range(_PARTITIONS)}
-        with Peers(parse_bootstrap(self._cluster.bootstrap)) as peers:
-            return sum(each.offset for each in peers.list_offsets(wanted).values())
+    def _recover(self) -> None:
+        """`moldau transactions recover`, when no driver is at work."""
+        given = ("--older-than", "0", "--bootstrap", self._cluster.bootstrap)
+        command = [sys.executable, "-m", "moldau", "transactions", "recover", *given]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert ended.returncode == 0, ended.stderr
+        self._do(f"recover: {len(ended.stdout.splitlines())} things were done")
 
-    def _count(self) -> None:
-        """Let drivers finish undisturbed, and count."""
-        bad = {number for number in range(self._sent) if number % _BAD_EVERY == 0}
-        for form in FORMS:
-            with self._driver(form) as driver:
-                driver.process.wait(DRIVER_WITHIN_S)
-                assert driver.process.returncode == 0, driver.said()
-            found = [row["value"] for row in read_by_librdkafka(self._cluster, form, _PARTITIONS)]
-            if form == "stream":
-                numbers = Counter(int(each.strip(b'bad {}"number:')) for each in found)
-                _compare(form, numbers, set(range(self._sent)))
-                continue
-            numbers = Counter(int(each.strip(b'{}"number:')) for each in found)
-            _compare(form, numbers, set(range(self._sent)) - bad)
-            letters = read_by_librdkafka(self._cluster, f"{form}-letters", _PARTITIONS)
-            _compare(f"{form}, letters", Counter(int(row["value"][4:]) for row in letters), bad)
+    def _check(self) -> None:
+        """Let a driver finish undisturbed, and count."""
+        self._orders.carry_out(self._orders.take_driver())
+        self._recover()
+        self._compare_writes()
+        every = set(range(self._orders.sent))
+        bad = {number for number in every if number % BAD_EVERY == 0}
+        for topic in ("stream", "batches", "marked"):
+            compare(topic, self._numbers(topic, b'bad {}"number:'), every)
+        compare("pipeline", self._numbers("pipeline", b'{}"number:'), every - bad)
+        compare("letters", self._numbers(_LETTERS, b"bad "), bad)
         self._do(f"every row is there once: {self.summary}")
 
-    def _do(self, deed: str) -> None:
-        moment = time.monotonic() - self._started
-        self.deeds.append(f"{time.strftime('%H:%M:%S')} {moment:7.2f} s  {deed}")
-        self._say(self.deeds[-1])
+    def _numbers(self, topic: str, around: bytes) -> list[int]:
+        return [int(value.strip(around)) for value in committed(self._cluster, topic, PARTITIONS)]
 
-
-def _compare(what: str, found: Counter[int], expected: set[int]) -> None:
-    twice = sorted(number for number, times in found.items() if times > 1)
-    missing = sorted(expected - found.keys())
-    strange = sorted(found.keys() - expected)
-    if twice or missing or strange:
-        raise Wrong(
-            f"{what}: {len(missing)} of {len(expected)} rows are missing, such as {missing[:5]}; "
-            f"{len(twice)} are there more than once, such as {twice[:5]}; {strange[:5]} are strange"
-        )
-
-
-def _workers_below(pid: int) -> list[int]:
-    """The Python processes that run tasks for this driver: children of Spark's daemon."""
-    parents: dict[int, int] = {}
-    is_daemon: set[int] = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError):
-            fields = (folder / "stat").read_text().rpartition(") ")[2].split()
-            parents[int(folder.name)] = int(fields[1])
-            if int(fields[2]) == pid and b"daemon" in (folder / "cmdline").read_bytes():
-                is_daemon.add(int(folder.name))
-    return [child for child, parent in parents.items() if parent in is_daemon]
+    def _compare_writes(self) -> None:
+        found = committed(self._cluster, "write", PARTITIONS)
+        self._writes_made = compare_writes(found, self._orders.writes)

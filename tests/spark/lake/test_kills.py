@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from tests.spark.drivers import (
     Driver,
 )
 from tests.spark.lake import kinds
+from tests.spark.lake.changes import copy_in, copy_of, history_in, history_of, random_changes
 from tests.spark.lake.kinds import KINDS, Kind
 from tests.spark.lake.tables import rows_of, version_of
 from tests.spark.topics import Sent, fresh_topic, numbered, produce
@@ -68,7 +68,7 @@ def test_killed_drivers_leave_a_copy_and_a_history_as_if_nothing_had_happened(
     topic = fresh_topic(broker, partitions=2)
     arguments = (kind, broker.bootstrap, topic, str(tmp_path))
     lsns = luck.sample(range(EACH_KIND * 100), EACH_KIND * 80)
-    events = [(luck.randrange(20), lsn, luck.choice(["", "x", "y", "z"])) for lsn in lsns]
+    events = random_changes(luck, lsns)
     for number in range(EACH_KIND):
         some = events[number * 80 : number * 80 + 80]
         records: list[Sent] = [(None, b"%d %d %s" % (k, lsn, v.encode()), []) for k, lsn, v in some]
@@ -81,18 +81,6 @@ def test_killed_drivers_leave_a_copy_and_a_history_as_if_nothing_had_happened(
             time.sleep(luck.uniform(0, LONGEST_LIFE_S))
     with Driver(*MERGING, *arguments, "1000", "--once", log=tmp_path / "last.log") as last:
         assert last.process.wait(DRIVER_WITHIN_S) == 0, last.said()
-    ordered = sorted(events)
-    newest = {k: (k, lsn, v) for k, lsn, v in ordered}
-    copies = kinds.rows_of(kind, tmp_path / "copy")
-    copied = sorted((row["k"], row["lsn"], row["v"]) for row in copies)
-    assert copied == sorted(row for row in newest.values() if row[2]), f"seed {SEED}"
-    ends = [then[1] if then[0] == each[0] else None for each, then in pairwise(ordered)] + [None]
-    versions = [(*each, end) for each, end in zip(ordered, ends, strict=True) if each[2]]
-    history = kinds.rows_of(kind, tmp_path / "history")
-    found = [
-        (row["k"], row["lsn"], row["v"], row["valid_to"])
-        for row in history
-        if row["valid_from"] == row["lsn"] and row["is_current"] == (row["valid_to"] is None)
-    ]
-    assert len(history) == len(found)
-    assert sorted(found, key=lambda row: row[:2]) == versions, f"seed {SEED}"
+    copy, history = (kinds.rows_of(kind, tmp_path / name) for name in ("copy", "history"))
+    assert copy_in(copy) == copy_of(events), f"seed {SEED}"
+    assert history_in(history) == history_of(events), f"seed {SEED}"
