@@ -1,4 +1,5 @@
-"""What must be in the topics that the sink writes to, and what is: by a consumer and on disk."""
+"""Rows that must be in the topics that the sink writes to, and those that are, by a consumer and on
+disk."""
 
 from __future__ import annotations
 

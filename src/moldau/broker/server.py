@@ -184,7 +184,7 @@ class Broker:
     def _api_parts(self) -> list[object]:
         """What the APIs of each room use."""
         node, partitions, replicas = self.node, self.partitions, self.replicas
-        controller, brokers = self.controller, self.brokers
+        controller, brokers, cache = self.controller, self.brokers, self.metadata_cache
         groups, shares, transactions = self.groups, self._shares, self._transactions
         sessions = FetchSessions(node.settings.max_incremental_fetch_session_cache_slots)
         followers = self.replication.follower_sessions
@@ -199,14 +199,7 @@ class Broker:
             AccessParts(node, controller),
             EnvelopeParts(node, controller, lambda request: self.entrance.call(request)),
             ClusterParts(
-                node,
-                partitions,
-                replicas,
-                controller,
-                brokers,
-                self.metadata_cache,
-                self.quotas,
-                self.origins,
+                node, partitions, replicas, controller, brokers, cache, self.quotas, self.origins
             ),
         ]
 

@@ -1,4 +1,4 @@
-"""What a scrape leaves alone: parts of a broker that nobody has needed yet."""
+"""Parts that a scrape leaves alone: those of a broker that nobody has needed yet."""
 
 from __future__ import annotations
 
