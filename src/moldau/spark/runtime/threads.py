@@ -7,7 +7,8 @@ than the one that made the session would not find the format.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
@@ -36,18 +37,27 @@ def _sessions(spark: SparkSession) -> Any:
     return type(spark)._get_j_spark_session_class(jvm)
 
 
+@contextmanager
+def active(spark: SparkSession) -> Iterator[None]:
+    """Have the session active in this thread for a while.
+
+    A thread that had another gets it back. One that had none keeps this one, for its reads and
+    single writes.
+    """
+    sessions = _sessions(spark)
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+
+
 def _with_session(start: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(start)
     def started(writer: Any, *args: Any, **options: Any) -> Any:
-        sessions = _sessions(writer._spark)
-        before = sessions.getActiveSession()
-        activate(writer._spark)
-        try:
+        with active(writer._spark):
             return start(writer, *args, **options)
-        finally:
-            # Another session that registers a format of the same name would be told of this one.
-            # A thread that had none keeps this one, for its reads and single writes.
-            if before.isDefined():
-                sessions.setActiveSession(before.get())
 
     return started

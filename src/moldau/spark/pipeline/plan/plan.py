@@ -69,8 +69,11 @@ class Plan:
         run: str = "",
     ) -> None:
         from moldau.spark.formats.source import ValueSource
+        from moldau.spark.runtime.threads import active
 
-        spark.dataSource.register(ValueSource)
+        # Spark looks in the active session for one of the same name, which may be another plan's.
+        with active(spark):
+            spark.dataSource.register(ValueSource)
         self.run = run
         self._file = file
         self._store = store
