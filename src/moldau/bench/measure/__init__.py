@@ -14,6 +14,7 @@ from moldau.bench.measure.partitions import measure_partitions
 from moldau.bench.measure.recovery import measure_recovery
 from moldau.bench.measure.small_requests import measure_small_requests
 from moldau.bench.measure.spark import measure_spark
+from moldau.bench.measure.spark_sink import measure_spark_sink
 from moldau.bench.measure.startup import measure_startup
 from moldau.bench.measure.throughput import measure_throughput
 from moldau.bench.results import Row
@@ -34,4 +35,5 @@ MEASUREMENTS: dict[str, Measurement] = {
     "cluster": measure_cluster,
     "failover": measure_failover,
     "spark": measure_spark,
+    "spark-sink": measure_spark_sink,
 }

@@ -13,27 +13,19 @@ import msgspec
 from moldau.bench.broker import BrokerUnderTest
 from moldau.bench.child import Child
 from moldau.bench.errors import Unavailable
-from moldau.bench.load.spark_jobs import RESULTS, Follow, Followed, Job, Read, Result, Write
-from moldau.bench.results import Figure, Row, Target, figure, percentile
-from moldau.bench.tasks import (
-    Ages,
-    ConsumeStamped,
-    Produce,
-    ProduceStamped,
-    RowFlow,
-    SparkServer,
-)
+from moldau.bench.load.spark_jobs import RESULTS, Followed, Job, Read, Result
+from moldau.bench.results import Figure, Row, Target, figure
+from moldau.bench.tasks import Produce, RowFlow, SparkServer
 from moldau.bench.workbench import Workbench
 
 SMALL, LARGE = 100, 1024
 LABELS = {SMALL: "100 B", LARGE: "1 KiB"}
 _PACKAGES = ("deltalake", "numba", "pyarrow", "pyspark")
 _START_WITHIN_S = 90
-_JOB_WITHIN_S = 600
+JOB_WITHIN_S = 600
 _SLOTS = {1: "one slot", 2: "two slots"}
 # Half as many tasks again as slots would leave one of them idle in the end.
-_PARTITIONS = 4
-_RATE = 1000
+PARTITIONS = 4
 
 _OF_CEILING = Target(80, at_least=True)
 
@@ -51,25 +43,21 @@ def measure_spark(bench: Workbench) -> Iterator[Row]:
         topics = {size: _topic_of(bench, broker, size) for size in bench.scale.spark_sizes}
         for slots, name in _SLOTS.items():
             bench.say(f"Spark with {name}: starting")
-            with _spark(bench, slots) as spark:
+            with started_spark(bench, slots) as spark:
                 # Where nothing is repeated, nobody looks at the figures: one result is enough.
                 is_looked_at = bench.scale.repeats > 1 or slots == max(_SLOTS)
                 results = RESULTS if is_looked_at else RESULTS[:1]
                 for (size, (topic, rows)), result in product(topics.items(), results):
-                    job = Read(broker.bootstrap, topic, rows, size, _PARTITIONS, result)
+                    job = Read(broker.bootstrap, topic, rows, size, PARTITIONS, result)
                     contest = _contest(bench, spark, job, slots)
                     contests[slots, size, result] = contest
                     yield _row(contest, job, slots)
                 if slots == max(_SLOTS):
-                    yield _sink(bench, broker, spark)
-                    yield _latency(bench, broker, spark)
-                    yield _latency(bench, broker, spark, to_topic="exactly once")
-                    yield _latency(bench, broker, spark, to_topic="at least once")
                     yield _spreads(bench, broker, spark)
     yield _scaling(contests[1, SMALL, "count"], contests[2, SMALL, "count"])
 
 
-class _Spark:
+class Spark:
     """A Spark process that takes jobs."""
 
     def __init__(self, child: Child) -> None:
@@ -80,14 +68,14 @@ class _Spark:
         self._child.say(msgspec.json.encode(job).decode())
 
     def wait_ready(self) -> None:
-        self._child.line(_JOB_WITHIN_S)
+        self._child.line(JOB_WITHIN_S)
 
     def flow(self, job: Job) -> RowFlow:
         self.tell(job)
-        return self._child.answer(RowFlow, _JOB_WITHIN_S)
+        return self._child.answer(RowFlow, JOB_WITHIN_S)
 
     def followed(self) -> Followed:
-        return self._child.answer(Followed, _JOB_WITHIN_S)
+        return self._child.answer(Followed, JOB_WITHIN_S)
 
     def end(self) -> None:
         """Its last line comes when Spark's own processes are gone."""
@@ -96,10 +84,10 @@ class _Spark:
 
 
 @contextmanager
-def _spark(bench: Workbench, slots: int) -> Iterator[_Spark]:
+def started_spark(bench: Workbench, slots: int) -> Iterator[Spark]:
     child = bench.children.begin(SparkServer(slots, str(bench.folder)))
     try:
-        spark = _Spark(child)
+        spark = Spark(child)
         yield spark
         spark.end()
     finally:
@@ -107,7 +95,7 @@ def _spark(bench: Workbench, slots: int) -> Iterator[_Spark]:
 
 
 def _topic_of(bench: Workbench, broker: BrokerUnderTest, size: int) -> tuple[str, int]:
-    return filled(bench, broker, bench.scale.spark_bytes // size, size, _PARTITIONS)
+    return filled(bench, broker, bench.scale.spark_bytes // size, size, PARTITIONS)
 
 
 class _Contest(NamedTuple):
@@ -121,10 +109,10 @@ def _title(job: Read, slots: int) -> str:
     return f"topic to {job.into}, {LABELS[job.size]}, {_SLOTS[slots]}"
 
 
-def _contest(bench: Workbench, spark: _Spark, job: Read, slots: int) -> _Contest:
+def _contest(bench: Workbench, spark: Spark, job: Read, slots: int) -> _Contest:
     contest = _Contest([], [])
     ready_made = msgspec.structs.replace(job, is_ceiling=True)
-    _warm_up(bench, spark, ready_made, job)
+    warm_up(bench, spark, ready_made, job)
     for sample in repeats(bench):
         bench.say(f"{_title(job, slots)}: sample {sample + 1} of {bench.scale.repeats}")
         contest.ready_made.append(spark.flow(ready_made))
@@ -140,7 +128,7 @@ def _row(contest: _Contest, job: Read, slots: int) -> Row:
         "spark",
         _title(job, slots),
         (
-            *_rates(ours, job.size),
+            *rates_of(ours, job.size),
             figure("ready-made rows", "rows/s", [f.rows / f.seconds for f in ready_made]),
             figure("share of ready-made", "%", shares, _OF_CEILING),
             figure("share of ready-made by CPU", "%", cpu_shares),
@@ -149,94 +137,14 @@ def _row(contest: _Contest, job: Read, slots: int) -> Row:
     )
 
 
-def _sink(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
-    """Write the same rows exactly once and at least once, in turns, to a topic for each."""
-    rows = bench.scale.spark_sink_rows
-    jobs: list[Write] = []
-    for exactly_once in (True, False):
-        topic = bench.new_topic()
-        broker.create_topic(topic, _PARTITIONS)
-        jobs.append(Write(broker.bootstrap, topic, rows, SMALL, exactly_once))
-    bench.say("rows to a topic")
-    writes = min(_warm_up(bench, spark, *jobs), 1) + bench.scale.repeats
-    flows: list[list[RowFlow]] = [[], []]
-    for _ in repeats(bench):
-        for job, done in zip(jobs, flows, strict=True):
-            done.append(spark.flow(job))
-    for job in jobs:
-        # A task for each slot, and in each partition a marker that its rows are committed.
-        markers = max(_SLOTS) * _PARTITIONS if job.exactly_once else 0
-        broker.expect_messages(job.topic, writes * (rows + markers), _PARTITIONS)
-        broker.delete_topic(job.topic)
-    once, at_least = flows
-    shares = [100 * b.seconds / a.seconds for a, b in zip(once, at_least, strict=True)]
-    return Row(
-        "spark",
-        "rows to a topic, 100 B",
-        (
-            *_rates(once, SMALL),
-            figure("CPU per row", "us", [f.cpu_s * 1e6 / f.rows for f in once]),
-            figure("rows at least once", "rows/s", [f.rows / f.seconds for f in at_least]),
-            figure("share of at least once", "%", shares, Target(85, at_least=True)),
-        ),
-    )
-
-
-def _latency(
-    bench: Workbench, broker: BrokerUnderTest, spark: _Spark, *, to_topic: str = ""
-) -> Row:
-    """From a producer, through a streaming query, to its driver or to a consumer behind it."""
-    count = bench.scale.spark_latency_messages
-    warm_up = count // 5
-    where = f"a topic, {to_topic}" if to_topic else "foreachBatch"
-    runs: list[list[float]] = []
-    batches: list[float] = []
-    for sample in repeats(bench):
-        bench.say(f"latency to {where}: sample {sample + 1} of {bench.scale.repeats}")
-        topic, target = bench.new_topic(), bench.new_topic() if to_topic else ""
-        for name in filter(None, (topic, target)):
-            broker.create_topic(name)
-        once = to_topic != "at least once"
-        spark.tell(Follow(broker.bootstrap, topic, count, warm_up, target, once))
-        spark.wait_ready()
-        consumer = None
-        if to_topic:
-            task = ConsumeStamped(broker.bootstrap, target, count, warm_up)
-            consumer = bench.children.begin(task)
-            consumer.line(timeout_s=30)
-        stamped = ProduceStamped(broker.bootstrap, topic, SMALL, _RATE, count)
-        producer = bench.children.begin(stamped)
-        ages = consumer.answer(Ages, _JOB_WITHIN_S).seconds if consumer is not None else []
-        followed = spark.followed()
-        runs.append(ages or followed.ages_s)
-        batches += followed.batches_s
-        for child in filter(None, (producer, consumer)):
-            child.stop()
-        for name in filter(None, (topic, target)):
-            broker.delete_topic(name)
-    return Row(
-        "spark",
-        f"latency through Spark to {where}, {_RATE:,} msg/s",
-        (
-            _share(runs, 50, Target(500)),
-            _share(runs, 99),
-            figure("a micro-batch", "ms", [1000 * percentile(batches, 50)]),
-        ),
-    )
-
-
-def _share(runs: list[list[float]], share: int, target: Target | None = None) -> Figure:
-    return figure(f"p{share}", "ms", [1000 * percentile(ages, share) for ages in runs], target)
-
-
-def _spreads(bench: Workbench, broker: BrokerUnderTest, spark: _Spark) -> Row:
+def _spreads(bench: Workbench, broker: BrokerUnderTest, spark: Spark) -> Row:
     """Measure the same rows in few partitions and in many."""
     rates: list[Figure] = []
     for partitions in bench.scale.spark_spreads:
         topic, rows = filled(bench, broker, bench.scale.spark_bytes // SMALL, SMALL, partitions)
         bench.say(f"topic with {partitions} partitions")
         job = Read(broker.bootstrap, topic, rows, SMALL, partitions, "count")
-        _warm_up(bench, spark, job)
+        warm_up(bench, spark, job)
         flows = [spark.flow(job) for _ in repeats(bench)]
         plural = "partition" if partitions == 1 else "partitions"
         rates.append(
@@ -284,7 +192,7 @@ def filled(
     return topic, broker.messages_in(topic, partitions)
 
 
-def _warm_up(bench: Workbench, spark: _Spark, *jobs: Job) -> int:
+def warm_up(bench: Workbench, spark: Spark, *jobs: Job) -> int:
     """Do jobs once untimed, as the first of its kind compiles, in Java and in Python; how many.
 
     Where nothing is repeated, nobody looks at the figures.
@@ -300,7 +208,7 @@ def repeats(bench: Workbench) -> range:
     return range(bench.scale.repeats)
 
 
-def _rates(flows: list[RowFlow], size: int) -> tuple[Figure, Figure]:
+def rates_of(flows: list[RowFlow], size: int) -> tuple[Figure, Figure]:
     return (
         figure("rows", "rows/s", [f.rows / f.seconds for f in flows]),
         figure("payload", "MB/s", [f.rows * size / f.seconds / 1e6 for f in flows]),

@@ -37,7 +37,7 @@ def bench(
             metavar="NAME",
             help="Run only this measurement; may be repeated. One of startup, throughput, "
             "requests, latency, partitions, flush, recovery, groups, client, cluster, "
-            "failover, spark.",
+            "failover, spark, spark-sink.",
             autocompletion=complete_names,
         ),
     ] = None,
