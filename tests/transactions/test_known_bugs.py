@@ -85,6 +85,8 @@ BUGS: dict[str, tuple[str, list[str]]] = {
             f"{_OFFSETS}::test_staged_offsets_count_when_the_transaction_is_committed",
             f"{_OFFSETS}::test_markers_are_answered_when_the_offsets_can_be_read",
             f"{_MARKERS}::test_the_owner_of_a_topic_writes_its_markers",
+            "scenarios/transactions/test_staged_offsets.py"
+            "::test_a_transaction_is_not_complete_before_its_offsets_can_be_read_elsewhere",
         ],
     ),
     "KAFKA-14904": (
