@@ -248,9 +248,9 @@ def transactional_writes(s: Session, version: int) -> None:
 
 @scenario("Java tools")
 def dump_transactions(s: Session) -> None:
-    """Kafka's own reader on markers and on the index of aborted transactions."""
-    topic = s.topic()
-    producer = Producer(s)
+    """Kafka's own reader on markers, and on all that is written beside them."""
+    topic = s.topic(configs={"segment.bytes": "1048576"})
+    producer, late = Producer(s), Producer(s)
     for number in range(4):
         producer.add(topic, 0)
         batch = producer.batch(topic, b"value-%d" % number)
@@ -258,18 +258,38 @@ def dump_transactions(s: Session) -> None:
         producer.end(commits=number % 2 == 1)
 
     _until_stable(s, topic, 8)
-    log = s.broker.data_dir / f"{topic}-0" / "00000000000000000000.log"
-    text = dump(s, "the log", "--print-data-log", "--files", str(log))
+    late.add(topic, 0)
+    late.produce("an open write", 11, topic, late.batch(topic, b"open"))
+    # Enough for a second segment: the files of the first are then finished.
+    for _ in range(12):
+        s.fill(topic, s.batch(b"x" * 95_000))
+    logs = sorted((s.broker.data_dir / f"{topic}-0").glob("*.log"))
+    s.note("segments", [each.name for each in logs])
+    text = dump(s, "the log", "--print-data-log", "--files", str(logs[0]))
     wanted = ("baseOffset", "lastOffset", "isTransactional", "isControl", "endTxnMarker", "offset",
               "coordinatorEpoch", "isvalid")  # fmt: skip
     for line in text.splitlines():
         if line.startswith(("base", "| offset")):
             known = fields(line)
             s.note("a line", {name: known[name] for name in wanted if name in known})
-    index = log.with_suffix(".txnindex")
-    text = dump(s, "the index", "--files", str(index))
-    lines = [line for line in text.splitlines() if "producerId" in line]
-    s.note("aborted", [
-        {name: value for name, value in fields(line).items() if name != "producerId"}
-        for line in lines
-    ])  # fmt: skip
+    for kind in ("index", "timeindex"):
+        words = ("--verify-index-only", "--files", str(logs[0].with_suffix(f".{kind}")))
+        text = dump(s, f"the {kind}", *words).lower()
+        s.note(f"the {kind} is sound", "mismatch" not in text and "fail" not in text)
+    text = dump(s, "the aborted", "--files", str(logs[0].with_suffix(".txnindex")))
+    aborted = [fields(line) for line in text.splitlines() if "producerId" in line]
+    assert len(aborted) == 2, text
+    for each in aborted:
+        s.note("aborted", {name: value for name, value in each.items() if name != "producerId"})
+    text = dump(s, "the producers", "--files", str(logs[1].with_suffix(".snapshot")))
+    # The last of several lines counts.
+    states = {
+        known["producerId"]: known
+        for known in map(fields, text.splitlines())
+        if "producerId" in known
+    }
+    wanted = ("producerEpoch", "coordinatorEpoch", "currentTxnFirstOffset", "lastSequence",
+              "lastOffset")  # fmt: skip
+    for each in (producer, late):
+        known = states[str(each.producer_id)]
+        s.note("a producer", {name: known[name] for name in wanted if name in known})

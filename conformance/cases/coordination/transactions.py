@@ -381,4 +381,5 @@ def kafka_transactions(s: Session) -> None:
         for line in text.splitlines():
             if f"transactionalId={txn.id}" in line or f'"{txn.id}"' in line:
                 written.append(re.findall(r"state=(\w+)|transactionStatus\D+(\d)", line))
+    assert written, "the decoder knows the state topic in other words"
     s.note("read by DumpLogSegments", written)
