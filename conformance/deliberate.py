@@ -304,7 +304,26 @@ DELIBERATE: tuple[Deliberate, ...] = (
     Deliberate(
         "In the older dialect an abort right after InitProducerId aborts nothing, and that is no "
         "error: librdkafka gives up when it is refused (librdkafka #4849).",
-        (Place("EndTxn", "an_abort_of_nothing", moldau="'none'"),),
+        (
+            Place("EndTxn", "an_abort_of_nothing", moldau="'none'"),
+            Place("EndTxn", "before_the_first_partition", "abort, v3, itself", moldau="0"),
+        ),
+    ),
+    Deliberate(
+        "A commit that is asked for again after an abort, which may be that of a time-out, is told "
+        "that it was fenced, as Kafka 4.4 does (KAFKA-20785): INVALID_TXN_STATE ends a client.",
+        (
+            Place("EndTxn", "after_an_abort_of_the_*_dialect", "commit, v5, *", "[0]*", "48", "90"),
+            Place("EndTxn", "after_a_time_out", "commit, v5, itself", "[0]*", "48", "90"),
+        ),
+    ),
+    Deliberate(
+        "A producer that is fenced cannot abort the transaction of the one that fenced it by "
+        "beginning anew; in Kafka it is refused once it has done so.",
+        tuple(
+            Place("EndTxn", "while_a_transaction_is_open", f"begin anew, {who}", path="[1]")
+            for who in ("an earlier epoch", "a later epoch")
+        ),
     ),
     Deliberate(
         "A transactional id without a transaction is not listed as one that takes long; in Kafka "

@@ -15,15 +15,18 @@ from conformance.cases.coordination.transactions import Transaction
 from conformance.registry import case
 from conformance.session import Session
 from moldau.wire.apis import Api
+from moldau.wire.errors import Error
 
 _PARTITIONS = 100
 _TRIES = 20
 _PREPARED = ("PrepareCommit", "PrepareAbort")
-_AGAIN = "concurrent_transactions"
+_AGAIN = ("concurrent_transactions", "not_enough_replicas")
 # The versions of EndTxn of the two dialects.
 _ENDS = {"older": 3, "newer": 5}
+_BY_ANOTHER = "by another producer"
 
-Ask = Callable[[Transaction], tuple[Api, int, dict[str, Any]]]
+Asked = tuple[Api, int, dict[str, Any]]
+Ask = Callable[[Transaction], Asked]
 
 
 class Transitions:
@@ -48,8 +51,7 @@ class Transitions:
 
         for _ in range(_TRIES):
             self._begin()
-            ended = s.quietly(Api.END_TXN, _ENDS[dialect], **txn.who, committed=commits)
-            assert int(ended.error_code) == 0, ended
+            self._end(dialect, commits)
             api, version, values = question(txn)
             if adds:
                 s.note(named(version), self._insist(api, version, values), api)
@@ -68,10 +70,24 @@ class Transitions:
 
         def is_final() -> bool:
             answers.append(self._s.quietly(api, version, **values))
-            return _AGAIN not in str(self._s.symbols.plain(answers[-1]))
+            shown = str(self._s.symbols.plain(answers[-1]))
+            return not any(each in shown for each in _AGAIN)
 
         self._s.until(is_final, "final answer")
+        if api is Api.PRODUCE:
+            # Where it is written depends on how often this was tried.
+            return [int(e.error_code) for e in answers[-1].responses[0].partition_responses]
         return answers[-1]
+
+    def _end(self, dialect: str, commits: bool) -> None:
+        txn, s = self._txn, self._s
+        if dialect == _BY_ANOTHER:
+            values = {"transactional_id": txn.id, "transaction_timeout": 60_000}
+            answer = s.quietly(Api.INIT_PRODUCER_ID, 1, **values)
+            assert int(answer.error_code) == Error.CONCURRENT_TRANSACTIONS, answer
+        else:
+            answer = s.quietly(Api.END_TXN, _ENDS[dialect], **txn.who, committed=commits)
+            assert int(answer.error_code) == 0, answer
 
     def _begin(self) -> None:
         txn = self._txn.init()
@@ -86,56 +102,113 @@ class Transitions:
         self._s.until(added, "transaction")
 
 
-@case(Api.END_TXN, newest=True)
-def while_it_is_being_ended(s: Session, version: int) -> None:
-    transitions = Transitions(s)
-    topic, group = transitions.topic, transitions.group
+class Questions:
+    """What is asked meanwhile; `more` makes another producer of the one who ended it."""
 
-    def init(txn: Transaction) -> tuple[Api, int, dict[str, Any]]:
+    def __init__(self, s: Session, topic: str, group: str) -> None:
+        self._s, self._topic, self._group = s, topic, group
+
+    def init(self, txn: Transaction) -> Asked:
         values = {"transactional_id": txn.id, "transaction_timeout": 60_000}
         return Api.INIT_PRODUCER_ID, 5, values | {"producer_id": -1, "producer_epoch": -1}
 
-    def init_as_before(txn: Transaction) -> tuple[Api, int, dict[str, Any]]:
-        return Api.INIT_PRODUCER_ID, 5, txn.who | {"transaction_timeout": 60_000}
+    def init_as(self, **more: Any) -> Ask:
+        timeout = {"transaction_timeout": 60_000}
+        return lambda txn: (Api.INIT_PRODUCER_ID, 5, txn.who | timeout | _of(txn, more))
 
-    def add(txn: Transaction) -> tuple[Api, int, dict[str, Any]]:
+    def add(self, txn: Transaction) -> Asked:
         who = {f"v3_and_below_{key}": value for key, value in txn.who.items()}
-        named = [{"name": topic, "partitions": [0]}]
+        named = [{"name": self._topic, "partitions": [0]}]
         return Api.ADD_PARTITIONS_TO_TXN, 3, who | {"v3_and_below_topics": named}
 
-    def by_a_broker(*, verify_only: bool) -> Ask:
-        def ask(txn: Transaction) -> tuple[Api, int, dict[str, Any]]:
-            named = [{"name": topic, "partitions": [0]}]
-            wanted = txn.who | {"verify_only": verify_only, "topics": named}
+    def by_a_broker(self, *, verify_only: bool, **more: Any) -> Ask:
+        def ask(txn: Transaction) -> Asked:
+            named = [{"name": self._topic, "partitions": [0]}]
+            wanted = {**txn.who, "verify_only": verify_only, "topics": named} | _of(txn, more)
             return Api.ADD_PARTITIONS_TO_TXN, 5, {"transactions": [wanted]}
 
         return ask
 
-    def add_offsets(txn: Transaction) -> tuple[Api, int, dict[str, Any]]:
-        return Api.ADD_OFFSETS_TO_TXN, 4, txn.who | {"group_id": group}
+    def add_offsets(self, txn: Transaction) -> Asked:
+        return Api.ADD_OFFSETS_TO_TXN, 4, txn.who | {"group_id": self._group}
 
-    def end(which: int, *, commits: bool) -> Ask:
-        return lambda txn: (Api.END_TXN, which, txn.who | {"committed": commits})
+    def end(self, which: int, *, commits: bool, **more: Any) -> Ask:
+        return lambda txn: (
+            Api.END_TXN, which, {**txn.who, "committed": commits} | _of(txn, more)
+        )  # fmt: skip
 
-    def commit_offset(txn: Transaction) -> tuple[Api, int, dict[str, Any]]:
-        partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": "m"}
-        values = {"group_id": group, "generation_id": -1, "member_id": "", **txn.who}
-        return Api.TXN_OFFSET_COMMIT, 4, values | {
-            "topics": [{"name": topic, "partitions": [partition]}]
-        }  # fmt: skip
+    def commit_offset(self, which: int) -> Ask:
+        def ask(txn: Transaction) -> Asked:
+            partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": "m"}
+            values = {"group_id": self._group, "generation_id": -1, "member_id": "", **txn.who}
+            return Api.TXN_OFFSET_COMMIT, which, values | {
+                "topics": [{"name": self._topic, "partitions": [partition]}]
+            }  # fmt: skip
 
-    for dialect, which in _ENDS.items():
-        for commits in (True, False):
+        return ask
 
-            def ask(what: str, question: Ask, *, adds: bool = False) -> None:
-                transitions.ask(what, dialect, commits, question, adds=adds)  # noqa: B023
+    def write(self, which: int) -> Ask:
+        def ask(txn: Transaction) -> Asked:
+            batch = self._s.batch(
+                b"x", producer_id=txn.producer_id, producer_epoch=txn.epoch, base_sequence=0,
+                is_transactional=True,
+            )  # fmt: skip
+            data = [{"name": self._topic, "partition_data": [{"index": 0, "records": batch}]}]
+            values = {"transactional_id": txn.id, "acks": -1, "timeout": 10_000}
+            return Api.PRODUCE, which, values | {"topic_data": data}
 
-            ask("a new producer", init)
-            ask("the producer begins anew", init_as_before)
-            ask("a partition", add, adds=True)
-            ask("a partition, by a broker", by_a_broker(verify_only=False), adds=True)
-            ask("a partition, to be verified", by_a_broker(verify_only=True))
-            ask("a group", add_offsets, adds=True)
-            ask("an offset", commit_offset)
-            ask("the same end", end(which, commits=commits))
-            ask("the other end", end(which, commits=not commits))
+        return ask
+
+
+def _of(txn: Transaction, more: dict[str, Any]) -> dict[str, Any]:
+    """Epochs are told from that of the producer."""
+    return {
+        key: txn.epoch + value if key == "producer_epoch" else value for key, value in more.items()
+    }
+
+
+def _ask_all(s: Session, dialect: str, commits: bool) -> None:
+    transitions = Transitions(s)
+    asked = Questions(s, transitions.topic, transitions.group)
+
+    def ask(what: str, question: Ask, *, adds: bool = False) -> None:
+        transitions.ask(what, dialect, commits, question, adds=adds)
+
+    ask("a new producer", asked.init)
+    ask("the producer begins anew", asked.init_as())
+    ask("one of a later epoch begins", asked.init_as(producer_epoch=7))
+    ask("one of an earlier epoch begins", asked.init_as(producer_epoch=-1))
+    ask("one of another id begins", asked.init_as(producer_id=4_000_000))
+    ask("a partition", asked.add, adds=True)
+    ask("a partition, by a broker", asked.by_a_broker(verify_only=False), adds=True)
+    ask("a partition, to be verified", asked.by_a_broker(verify_only=True))
+    ask("verified for a later epoch", asked.by_a_broker(verify_only=True, producer_epoch=7))
+    ask("verified for another", asked.by_a_broker(verify_only=True, producer_id=4_000_000))
+    ask("a group", asked.add_offsets, adds=True)
+    ask("an offset", asked.commit_offset(4))
+    ask("an offset that adds its group", asked.commit_offset(5), adds=True)
+    for which in (11, 12):
+        ask(f"a write, {which}", asked.write(which), adds=True)
+    for which in (3, 5):
+        for other, what in ((commits, "the same end"), (not commits, "the other end")):
+            ask(what, asked.end(which, commits=other))
+        ask("an end by a later epoch", asked.end(which, commits=commits, producer_epoch=7))
+        ask("an end by an earlier epoch", asked.end(which, commits=commits, producer_epoch=-1))
+        ask("an end by another", asked.end(which, commits=commits, producer_id=4_000_000))
+
+
+@case(Api.END_TXN, newest=True)
+def while_it_is_being_committed(s: Session, version: int) -> None:
+    for dialect in _ENDS:
+        _ask_all(s, dialect, True)
+
+
+@case(Api.END_TXN, newest=True)
+def while_it_is_being_aborted(s: Session, version: int) -> None:
+    for dialect in _ENDS:
+        _ask_all(s, dialect, False)
+
+
+@case(Api.END_TXN, newest=True)
+def while_it_is_being_aborted_by_another(s: Session, version: int) -> None:
+    _ask_all(s, _BY_ANOTHER, False)

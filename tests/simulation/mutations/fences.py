@@ -12,8 +12,8 @@ FENCES = (
     Mutation(
         "a transaction is ended while another end is under way",
         _MACHINE,
-        "    if is_pending or found.state in DECIDED:\n        return _COME_AGAIN\n    is_retry",
-        "    is_retry",
+        "    if (is_pending or found.state in DECIDED) and (refusal is None or",
+        "    if False and (refusal is None or",
         "late transactions",
         21,
     ),

@@ -192,6 +192,7 @@ def test_an_abort_that_has_nothing_to_abort_is_no_error() -> None:
 RETRY, CURRENT = Identity(7, 2), ME
 EB, NONE = "epoch bump", Error.NONE
 PF, ITS = Error.PRODUCER_FENCED, Error.INVALID_TXN_STATE
+CONCURRENT = Error.CONCURRENT_TRANSACTIONS
 
 
 @pytest.mark.parametrize(
@@ -217,6 +218,24 @@ def test_tv2_knows_a_repeated_end_by_the_epoch(
     assert outcome(CURRENT, commits=False) == abort
     assert outcome(RETRY, commits=True) == commit_again
     assert outcome(CURRENT, commits=True) == commit
+
+
+@pytest.mark.parametrize("state", [State.PREPARE_COMMIT, State.PREPARE_ABORT])
+def test_while_a_transaction_is_ended_only_tv1_is_told_at_once_who_is_not_its_producer(
+    state: State,
+) -> None:
+    ending = transaction(state)
+    for commits in (True, False):
+        for producer, told in (
+            (ME, CONCURRENT),
+            (Identity(7, 2), PF),
+            (Identity(7, 9), PF),
+            (Identity(8, 3), Error.INVALID_PRODUCER_ID_MAPPING),
+        ):
+            assert error_of(end(ending, producer, commits=commits, version=TV1)) is told
+            assert error_of(end(ending, producer, commits=commits, version=TV2)) is CONCURRENT
+    for expected in (None, ME, Identity(7, 9), Identity(8, 3)):
+        assert error_of(init(ending, Init(1_000, expected))) is CONCURRENT
 
 
 def test_a_repeated_end_is_told_the_epoch_that_the_first_was() -> None:
@@ -245,8 +264,8 @@ def test_a_commit_that_loses_against_the_time_out_is_fenced() -> None:
     assert aborting.producer == Identity(7, 4)
     aborted = machine.complete(aborting, 2_010)
     for version in (TV1, TV2):
-        while_ = end(aborting, ME, commits=True, version=version)
-        assert error_of(while_) is Error.CONCURRENT_TRANSACTIONS
+        while_ = error_of(end(aborting, ME, commits=True, version=version))
+        assert while_ is (Error.PRODUCER_FENCED if version == TV1 else CONCURRENT)
         after = end(aborted, ME, commits=True, version=version)
         assert error_of(after) is Error.PRODUCER_FENCED
 

@@ -141,10 +141,10 @@ def initialize(
         begun = Identity(new_id, 0)
         new = Transaction(id, begun, State.EMPTY, request.timeout_ms, now_ms, previous_id=new_id)
         return Write(new, begun)
-    if request.expected is not None and not _may_be(found, request.expected):
-        return _FENCED
     if found.state in DECIDED:
         return _COME_AGAIN
+    if request.expected is not None and not _may_be(found, request.expected):
+        return _FENCED
     if found.state is not State.ONGOING:
         return _raise_epoch(found, request, now_ms, new_id)
     if request.expected not in (None, found.owner):
@@ -290,10 +290,11 @@ def end(
     """Decide about EndTxn."""
     if found is None:
         return _UNKNOWN
-    if is_pending or found.state in DECIDED:
-        return _COME_AGAIN
     is_retry = request.version >= TV2 and _is_retry(found, request.producer)
     refusal = None if is_retry else _check(found, request.producer)
+    # Only in TV2 may it go by what it will be when a transition is over.
+    if (is_pending or found.state in DECIDED) and (refusal is None or request.version >= TV2):
+        return _COME_AGAIN
     if refusal is not None:
         return refusal
     commits = request.commits
@@ -372,10 +373,9 @@ def _prepare(
 
 def complete(found: Transaction, now_ms: int) -> Transaction:
     """All markers are written, or their partitions are gone."""
-    producer = found.owner
     return replace(
         found,
-        producer=producer,
+        producer=found.owner,
         next=NOBODY,
         state=State.COMPLETE_COMMIT if found.commits else State.COMPLETE_ABORT,
         partitions=frozenset(),
