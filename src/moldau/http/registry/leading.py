@@ -29,7 +29,7 @@ logger = logging.getLogger("moldau.registry")
 FORWARDED = "x-forward"
 # Up to where the leader had read `_schemas` when it answered.
 APPLIED = "x-moldau-applied"
-# Who sent it, where a certificate said so: the connection to the leader is that of a broker.
+# Who sent it: where a certificate says so, the connection to the leader is that of a broker.
 SENDER = "x-moldau-principal"
 _PASSED_ON = ("authorization", "content-type", "accept")
 _CONNECT_WITHIN_S = 3.0
@@ -129,9 +129,9 @@ def _head(request: Request, address: Address, length: int, origin: str) -> bytes
         FORWARDED.encode() + b": true",
         f"x-{ORIGIN}: {origin}".encode(),
         b"connection: close",
+        # Beside a login, too: where certificates count, nobody has looked at that.
+        f"{SENDER}: {quote(str(request.scope['principal']))}".encode(),
     ]
-    if "authorization" not in request.headers:
-        lines.append(f"{SENDER}: {quote(str(request.scope['principal']))}".encode())
     for name, value in request.headers.raw:
         if name.decode("latin-1").lower() in _PASSED_ON:
             lines.append(name + b": " + value)
