@@ -154,6 +154,7 @@ class Broker:
             if listener.door is not None:
                 listener.door.credentials = self.credentials
                 listener.door.secret = self.salts
+                listener.door.audit = self.guard.audit
         self.metadata_cache = MetadataCache()
         self.origins = Origins(lambda: self.state.access.secret)
         self.departures = Departures(node.loop, self.state.brokers, self.metadata_cache.clear)

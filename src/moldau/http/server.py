@@ -54,7 +54,8 @@ class HttpServer:
 
     Without an authenticator everybody is whom `principal_of` their connection says, or ANONYMOUS;
     with one, some paths may be `is_open` all the same. With TLS contexts it is HTTPS. `address_in`
-    reads the tokens of those who ask for others.
+    reads the tokens of those who ask for others. `refused` is told the address and the reason when
+    a client's certificate proves nobody.
     """
 
     def __init__(
@@ -69,7 +70,9 @@ class HttpServer:
         principal_of: Callable[[asyncio.BaseTransport], Principal] | None = None,
         is_open: Callable[[str], bool] | None = None,
         address_in: Callable[[str], str | None] | None = None,
+        refused: Callable[[str, str], None] | None = None,
     ) -> None:
+        self._refused = refused
         self._listener = Listener(HTTP, host, port, None, TransportOutput)
         self._limits = limits
         self._contexts = contexts
@@ -176,7 +179,12 @@ class HttpServer:
             raise
         if self._contexts is not None:
             self._listener.acceptor = TlsAcceptor(
-                self, self._contexts, self._connect, self._limits.timeout_s, self._make_room
+                self,
+                self._contexts,
+                self._connect,
+                self._limits.timeout_s,
+                self._make_room,
+                self._refused,
             )
         await self._listener.serve()
         logger.info("HTTP on %s", self.url)

@@ -55,6 +55,7 @@ class HttpSide:
             None if self._door is None else self._door.principal_of,
             lambda path: console.is_open_path(self._host, path),
             broker.origins.address_in,
+            None if self._door is None else self._door.refused,
         )
 
     @property
@@ -106,4 +107,5 @@ def _door(broker: Broker, host: str, port: int) -> SecureDoor | None:
     door = SecureDoor(address, settings.given, of_listener(settings.given, HTTP))
     door.credentials = broker.credentials
     door.secret = broker.salts
+    door.audit = broker.guard.audit
     return door

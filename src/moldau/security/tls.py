@@ -90,6 +90,16 @@ def problem_in_words(problem: BaseException) -> str:
     return str(problem) or "the other side closed the connection"
 
 
+def proves_nobody(problem: BaseException) -> bool:
+    """Return whether a handshake failed because of what the other side's certificate says, or
+    since there was none."""
+    reason = getattr(problem, "reason", None)
+    return (
+        isinstance(problem, ssl.SSLCertVerificationError)
+        or reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+    )
+
+
 # OpenSSL's reasons that say little to who does not know them.
 _HINTS = {
     "HTTP_REQUEST": "the other side does not speak TLS, but plain HTTP",

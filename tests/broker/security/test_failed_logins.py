@@ -6,6 +6,9 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import socket
+import ssl
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +19,7 @@ from moldau.testing.waiting import until
 from moldau.wire.apis import Api
 from tests.broker.api.cluster.sasl import BASE, authenticate, connect, handshake
 from tests.broker.wire_client import Client, inside, read_records
+from tests.certificates import authority, client_context, of_user, stranger, tls_settings
 
 HTTP = {
     "http.listen": "127.0.0.1:0",
@@ -99,6 +103,62 @@ def test_guesses_over_http_are_in_the_audit_and_in_its_topic(
         ]
         assert len(told(caplog)) == 3
     assert "a guess" not in caplog.text
+
+
+def try_certificate(port: int, context: ssl.SSLContext) -> None:
+    """Shake hands and wait until the broker has had enough."""
+    with socket.create_connection(("127.0.0.1", port), 60) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as encrypted:
+                assert not encrypted.recv(1)
+        except OSError:
+            pass
+
+
+def test_certificates_that_prove_nobody_are_in_the_audit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    settings = tls_settings(tmp_path) | {
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=([a-z]+)$/$1/",
+        "http.listen": "127.0.0.1:0",
+        "http.security.protocol": "SSL",
+    }
+    contexts = {
+        "the other side sent no certificate, which is required": client_context(),
+        "the certificate is not accepted: certificate has expired": client_context(
+            authority().issue("late", days=-1), tmp_path
+        ),
+        "the certificate is not accepted: unable to get local issuer certificate": client_context(
+            stranger().issue("foreign"), tmp_path
+        ),
+    }
+    unnamed = client_context(of_user("NOBODY 1"), tmp_path)
+    no_rule = "as 'CN=NOBODY 1' (the user is named by no rule of ssl.principal.mapping.rules)"
+    with Broker(settings) as broker:
+        ports = {"SSL": broker.port, "HTTP": int(broker.http_url.rpartition(":")[2])}
+        for listener, port in ports.items():
+            start = f"denied: login from 127.0.0.1 at {listener} by certificate"
+            for reason, context in contexts.items():
+                caplog.clear()
+                try_certificate(port, context)
+                until(lambda: told(caplog), reason)
+                assert told(caplog) == [f"{start} ({reason})"]
+            caplog.clear()
+            try_certificate(port, unnamed)
+            until(lambda: told(caplog), "the one whom no rule names")
+            assert told(caplog) == [f"{start} {no_rule}"]
+        # What is no certificate is no login.
+        caplog.clear()
+        with socket.create_connection(("127.0.0.1", broker.port), 60) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            until(lambda: "the TLS handshake failed" in caplog.text, "the end of that")
+        assert told(caplog) == []
+        entries = inside(
+            broker, lambda server: [e.described() for e in server.guard.audit._entries.values()]
+        )
+        assert {each["api"] for each in entries} == {"TLS"}
 
 
 def read_topic(client: Client) -> list[dict[str, Any]]:

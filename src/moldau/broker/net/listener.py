@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from moldau.broker.net.outputs.output import OutputForm
+from moldau.broker.security.audit import Audit
 from moldau.broker.security.credentials import Credentials
 from moldau.broker.security.principal import Principal
 from moldau.broker.security.sasl.sasl import SaslDoor
@@ -41,6 +42,7 @@ class Door(Protocol):
     credentials: Credentials
     secret: Callable[[], bytes]
     sasl: SaslDoor | None
+    audit: Audit | None
 
     def configure(self, given: Mapping[str, str]) -> None:
         """Take in settings that were changed while the broker runs."""

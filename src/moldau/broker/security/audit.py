@@ -27,6 +27,9 @@ _MOST_KINDS = 1000
 _MOST_NAMES = 10
 _LONGEST_NAME = 255
 
+# The mechanism of those who prove who they are by TLS alone.
+BY_CERTIFICATE = "certificate"
+
 Question = tuple[Principal, str, int, int, str]
 Kind = tuple[Principal | None, str, int, int, int, bool, str]
 # A host, the listener that it tried, by which mechanism, and why that failed.
@@ -82,7 +85,7 @@ class FailedLogins(msgspec.Struct):
             "decision": "denied",
             "principal": None,
             "host": host,
-            "api": HTTP if listener == HTTP else Api.SASL_AUTHENTICATE.name,
+            "api": _asked_by(listener, mechanism),
             "operation": "Login",
             "resource": "Listener",
             "names": [listener],
@@ -101,6 +104,12 @@ class FailedLogins(msgspec.Struct):
         who = f" as {users}" if users else ""
         how = f" by {mechanism}" if mechanism else ""
         return f"denied{times}: login from {host} at {listener}{how}{who} ({reason})"
+
+
+def _asked_by(listener: str, mechanism: str) -> str:
+    if mechanism == BY_CERTIFICATE:
+        return "TLS"
+    return HTTP if listener == HTTP else Api.SASL_AUTHENTICATE.name
 
 
 class Audit:

@@ -7,12 +7,19 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from moldau.broker.net.connections import Connections
+from moldau.broker.net.context import plain_host
 from moldau.broker.net.doors.tls_acceptor import TlsAcceptor
 from moldau.broker.net.doors.tls_contexts import TlsContexts
+from moldau.broker.security.audit import BY_CERTIFICATE, Audit
 from moldau.broker.security.credentials import Credentials, NoCredentials
 from moldau.broker.security.distinguished_name import subject_of
 from moldau.broker.security.principal import ANONYMOUS, Principal
-from moldau.broker.security.principal_rules import InvalidRules, parse_rules, user_of
+from moldau.broker.security.principal_rules import (
+    InvalidRules,
+    NoRuleMatches,
+    parse_rules,
+    user_of,
+)
 from moldau.broker.security.sasl.sasl import SaslDoor
 from moldau.broker.settings.listeners import ListenerAddress
 from moldau.broker.settings.security import SecuritySettings, of_listener
@@ -44,6 +51,8 @@ class SecureDoor:
         # The users of the cluster, and what those that do not exist get their salts from.
         self.credentials: Credentials = NoCredentials()
         self.secret: Callable[[], bytes] = bytes
+        # Hears of certificates that prove nobody, if it is given.
+        self.audit: Audit | None = None
         self.sasl: SaslDoor | None = None
         if address.has_sasl:
             from moldau.broker.security.sasl.doors import new_door
@@ -81,7 +90,14 @@ class SecureDoor:
         """Return what takes the connections of a TLS listener, None for others."""
         if self.contexts is None:
             return None
-        return TlsAcceptor(connections, self.contexts, connect, self._timeout_s)
+        return TlsAcceptor(
+            connections, self.contexts, connect, self._timeout_s, refused=self.refused
+        )
+
+    def refused(self, host: str, reason: str, name: str = "") -> None:
+        """Tell the audit of a client whose certificate proves nobody; `name` is what it says."""
+        if self.audit is not None:
+            self.audit.login_refused(host, self._name, BY_CERTIFICATE, reason, name)
 
     def principal_of(self, transport: asyncio.BaseTransport) -> Principal:
         """Return whom the certificate of a client names; ValueError if that is nobody."""
@@ -92,4 +108,12 @@ class SecureDoor:
         certificate = encrypted.getpeercert(binary_form=True) if encrypted is not None else None
         if certificate is None:
             return ANONYMOUS
-        return Principal("User", user_of(self._rules, subject_of(certificate)))
+        subject = subject_of(certificate)
+        try:
+            return Principal("User", user_of(self._rules, subject))
+        except NoRuleMatches:
+            host = (transport.get_extra_info("peername") or "?")[0]
+            self.refused(
+                plain_host(host), "is named by no rule of ssl.principal.mapping.rules", subject
+            )
+            raise

@@ -19,7 +19,7 @@ from moldau.broker.net.context import plain_host
 from moldau.broker.net.doors.tls_contexts import TlsContexts
 from moldau.broker.net.hangups import Hangups
 from moldau.security.alerts import alert_of
-from moldau.security.tls import problem_in_words
+from moldau.security.tls import problem_in_words, proves_nobody
 
 logger = logging.getLogger("moldau.broker")
 
@@ -53,7 +53,8 @@ class TlsAcceptor:
     """The door of one listener, open from `serve` to `close`. Event loop only.
 
     Given `make_room`, one more connection than there may be takes the place of the oldest at the
-    door, or of one that `make_room` ends; otherwise it is closed.
+    door, or of one that `make_room` ends; otherwise it is closed. `refused` is told the address and
+    the reason when a client's certificate proves nobody.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class TlsAcceptor:
         connect: Callable[[], asyncio.BaseProtocol],
         timeout_s: float,
         make_room: Callable[[], bool] | None = None,
+        refused: Callable[[str, str], None] | None = None,
     ) -> None:
+        self._refused = refused
         self._connections = connections
         self._make_room = make_room
         self._contexts = contexts
@@ -191,7 +194,10 @@ class TlsAcceptor:
                     ssl_shutdown_timeout=_SHUTDOWN_S,
                 )
             except OSError as problem:
-                self._refuse(host, f"the TLS handshake failed: {problem_in_words(problem)}")
+                reason = problem_in_words(problem)
+                self._refuse(host, f"the TLS handshake failed: {reason}")
+                if self._refused is not None and proves_nobody(problem):
+                    self._refused(host, reason)
                 alert = alert_of(problem)
                 if alert:
                     await self._tell(own, alert)
