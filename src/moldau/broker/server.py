@@ -167,6 +167,7 @@ class Broker:
         )  # fmt: skip
         self.connections.quotas = self.quotas
         self.connections.audit = self.guard.audit
+        self.connections.brokers_come_apart = len(self.listeners) > 1
         self.throttling = Throttling(self.quotas, self.connections)
         self.store.subscribe(self.throttling.apply)
         self.connections.on_close.append(self.replication.follower_sessions.hung_up)
@@ -308,7 +309,9 @@ class Broker:
                 connect = partial(Connection, self.connections, listener)
                 await listener.bind(self.loop, connect)
                 if listener.door is not None:
-                    listener.acceptor = listener.door.acceptor(self.connections, connect)
+                    listener.acceptor = listener.door.acceptor(
+                        self.connections, connect, listener.is_inter_broker
+                    )
         except OSError:
             self._stop_listening()
             raise

@@ -21,6 +21,8 @@ from moldau.broker.security.quotas import Quotas
 from moldau.wire.primitives import Endpoint
 
 TOO_OFTEN = "there are more new connections from this address than its quota allows"
+_IN_THE_WAY = "it did not authenticate, and others need its place (max.connections)"
+_IDLE = "it is idle, and a broker needs its place (max.connections)"
 # A connection that waits for its end must not be read from before that.
 _AFTER_S = 1.0
 # The memory for requests before authentication: a part of that for all others, or at least so much.
@@ -99,6 +101,10 @@ class Connections(Generic[C]):
         self.on_close: list[Callable[[C], None]] = []
         # In the order in which they came.
         self._open: dict[C, None] = {}
+        # Those of them whose clients have not said yet who they are, but have to.
+        self.strangers: dict[C, None] = {}
+        # Whether brokers have a listener to themselves.
+        self.brokers_come_apart = False
         self._per_host: dict[str, int] = {}
         # Counts new connections by their addresses, if it is given.
         self.quotas: Quotas | None = None
@@ -139,7 +145,7 @@ class Connections(Generic[C]):
         self._open[connection] = None
         host = connection.context.client_host
         count = self._per_host[host] = self._per_host.get(host, 0) + 1
-        if not self.has_room(-1):
+        if not self.has_room(-1) and not self.make_room(connection.context.is_inter_broker):
             connection.close("the limit of max.connections or of the system is reached")
             return False
         if count > self.node.settings.most_connections_of(host):
@@ -164,6 +170,22 @@ class Connections(Generic[C]):
         most = min(self.node.settings.max_connections, self._most)
         return len(self._open) + coming < most
 
+    def make_room(self, for_broker: bool) -> bool:
+        """End the connection that has been about to log in for longest, so that nobody shuts others
+        out by saying nothing. If there is none, a broker that comes by a listener of its own takes
+        the place of the client that has been idle longest, as in Kafka. Return whether there is
+        room now."""
+        found = next(iter(self.strangers), None)
+        if found is None and for_broker and self.brokers_come_apart:
+            clients = (each for each in self._open if not each.context.is_inter_broker)
+            found = min(clients, key=lambda each: each.active_at, default=None)
+        if found is None:
+            return False
+        is_stranger = found in self.strangers
+        self.strangers.pop(found, None)
+        found.close(_IN_THE_WAY if is_stranger else _IDLE)
+        return True
+
     def has_room_of(self, host: str, coming: int) -> bool:
         """Return whether there may be one more of an address, beside so many that are coming in."""
         return self._per_host.get(host, 0) + coming < self.node.settings.most_connections_of(host)
@@ -184,6 +206,7 @@ class Connections(Generic[C]):
         if connection in self._open:
             self._cold_reads += connection.cold_reads
             del self._open[connection]
+            self.strangers.pop(connection, None)
             host = connection.context.peer_host or connection.context.client_host
             self._per_host[host] -= 1
             if not self._per_host[host]:

@@ -54,9 +54,10 @@ class Door(Protocol):
         """Return the work that goes on as long as the listener is open."""
 
     def acceptor(
-        self, connections: Any, connect: Callable[[], asyncio.BaseProtocol]
+        self, connections: Any, connect: Callable[[], asyncio.BaseProtocol], for_brokers: bool
     ) -> Acceptor | None:
-        """Return what takes the connections, if the loop cannot do it alone."""
+        """Return what takes the connections, if the loop cannot do it alone; brokers come in by it
+        if it is `for_brokers`."""
 
     def principal_of(self, transport: asyncio.BaseTransport) -> Principal:
         """Return who a client is by its connection alone; ValueError if that is nobody."""

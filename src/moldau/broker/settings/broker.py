@@ -79,7 +79,9 @@ class BrokerSettings(LogLineSettings):
     max_connections: int = setting(
         "max.connections",
         INT_MAX,
-        "The most connections that may be open at once. Further ones are closed.",
+        "The most connections that may be open at once. A further one takes the place of one that "
+        "has yet to authenticate, and is closed if there is none. A broker takes the place of an "
+        "idle client then, if brokers have a listener of their own.",
         minimum=0,
         maximum=INT_MAX,
         dynamic=True,

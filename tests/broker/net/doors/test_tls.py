@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -167,18 +168,24 @@ def test_a_handshake_that_does_not_come_is_not_waited_for(
 
 def test_handshakes_count_as_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = tls_settings(tmp_path) | {"max.connections": "3"}
-    with Broker(settings) as broker:
+    with Broker(settings) as broker, ExitStack() as stack:
         address = (broker.host, broker.port)
-        silent = [socket.create_connection(address, WITHIN_S) for _ in range(3)]
-        try:
-            with Client(address) as client:
-                assert client.is_closed()
-                until(lambda: "max.connections" in caplog.text)
-            silent.pop().close()
-            until(lambda: gets_in(broker))
-        finally:
-            for each in silent:
-                each.close()
+        inside_already = [
+            stack.enter_context(TlsClient(broker, client_context())) for _ in range(2)
+        ]
+        until(lambda: number_of(broker) == 2)
+        silent = stack.enter_context(socket.create_connection(address, WITHIN_S))
+        # It takes the only place that is left from the one whose handshake does not end.
+        inside_already.append(stack.enter_context(TlsClient(broker, client_context())))
+        silent.settimeout(WITHIN_S)
+        assert silent.recv(1) == b""
+        until(lambda: number_of(broker) == 3)
+        with Client(address) as client:
+            assert client.is_closed()
+            until(lambda: "max.connections" in caplog.text)
+        assert number_of(broker) == 3
+        inside_already.pop().close()
+        until(lambda: gets_in(broker))
 
 
 def test_a_stopping_broker_does_not_wait_for_clients_that_never_close(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from moldau.broker.net.connections import Connections
@@ -85,13 +86,21 @@ class SecureDoor:
                 await asyncio.to_thread(prepare)
 
     def acceptor(
-        self, connections: Connections[Any], connect: Callable[[], asyncio.BaseProtocol]
+        self,
+        connections: Connections[Any],
+        connect: Callable[[], asyncio.BaseProtocol],
+        for_brokers: bool,
     ) -> TlsAcceptor | None:
         """Return what takes the connections of a TLS listener, None for others."""
         if self.contexts is None:
             return None
         return TlsAcceptor(
-            connections, self.contexts, connect, self._timeout_s, refused=self.refused
+            connections,
+            self.contexts,
+            connect,
+            self._timeout_s,
+            partial(connections.make_room, for_brokers),
+            self.refused,
         )
 
     def refused(self, host: str, reason: str, name: str = "") -> None:

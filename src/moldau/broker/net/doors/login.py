@@ -73,6 +73,7 @@ class Login:
         self.door = door
         self.authentication = Authentication(door)
         self._is_told = False
+        connections.strangers[connection] = None
         connection.gate(connections.admit, door.max_receive_size)
         connection.input.draw_on(
             connections.login_memory.share_of(connection), door.max_receive_size + PREFIX
@@ -87,6 +88,7 @@ class Login:
     def succeed(self, principal: Principal, lifetime_ms: int) -> None:
         """Let the client in, for so long; 0 is for ever."""
         self._is_told = False
+        self._all.strangers.pop(self._connection, None)
         self._connection.context.become(principal)
         self._connection.gate(self._all.enter, 0)
         self._connection.input.draw_on(self._all.request_memory, BUSY)

@@ -74,8 +74,8 @@ class TlsAcceptor:
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
-        # In the order in which they came.
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+        # In the order in which they came, with the addresses.
+        self._handshakes: dict[asyncio.Task[None], str] = {}
         # Those of addresses that connect too often, until they are closed.
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         # What is at the door, by address: connections before the end of their handshake, and the
@@ -133,7 +133,7 @@ class TlsAcceptor:
             connection = self._connect()
             self._coming.setdefault(host, set()).add(connection)
             handshake = self._loop.create_task(self._greet(accepted, host, connection))
-            self._handshakes[handshake] = None
+            self._handshakes[handshake] = host
             handshake.add_done_callback(self._greeted)
 
     def _greeted(self, handshake: asyncio.Task[None]) -> None:
@@ -142,9 +142,10 @@ class TlsAcceptor:
     def _has_made_room(self) -> bool:
         if self._make_room is None:
             return False
-        for oldest in self._handshakes:
+        for oldest, host in self._handshakes.items():
             del self._handshakes[oldest]
             oldest.cancel()
+            self._refuse(host, "its TLS handshake has not ended, and others need its place")
             return True
         return self._make_room()
 
