@@ -13,9 +13,11 @@ from moldau.broker.partitions.partitions import Partitions
 from moldau.cluster.controller import Controller
 from moldau.cluster.decisions.assignment import NewTopic
 from moldau.cluster.errors import ClusterError
+from moldau.log.config import LogConfig
 from moldau.log.errors import LogError
 from moldau.peer.errors import PeerError, name_of
 from moldau.peer.peers import Peers, Purpose
+from moldau.records.batch import BatchError
 from moldau.records.record import Record, build_batch
 from moldau.wire.apis import Api
 
@@ -28,6 +30,9 @@ _CLOSE_WITHIN_S = 5.0
 _PRODUCE_VERSION = 12
 # Entries that wait to be written; more are only in the log.
 _MOST_WAITING = 10_000
+# The size of a batch, if the topic takes so much, and what it and each of its records have besides.
+_LARGEST_BATCH = 256 << 10
+_OF_BATCH, _OF_RECORD = 100, 40
 
 
 class AuditTopic:
@@ -72,8 +77,12 @@ class AuditTopic:
     async def _write(self) -> None:
         entries, self._waiting = self._waiting, []
         try:
-            await self._write_entries(entries)
-        except (ClusterError, LogError, PeerError) as problem:
+            while entries:
+                written = await self._write_some(entries)
+                del entries[:written]
+                # Others are served between two batches.
+                await asyncio.sleep(0)
+        except (ClusterError, LogError, BatchError, PeerError) as problem:
             self._waiting = entries + self._waiting
             logger.warning(
                 "%d entries of the audit wait: topic %s cannot be written to: %s",
@@ -84,22 +93,32 @@ class AuditTopic:
         finally:
             self._idle.set()
 
-    async def _write_entries(self, entries: list[dict[str, Any]]) -> None:
+    async def _write_some(self, entries: list[dict[str, Any]]) -> int:
+        """Write the first entries, as many as have room in a batch; return how many are done."""
         (outcome,) = await self._controller.ensure_topics([NewTopic(self._name)])
         if isinstance(outcome, ClusterError):
             raise outcome
         now_ms = self._node.now_ms()
-        records = [
-            Record(place, now_ms, None, json.dumps(entry).encode())
-            for place, entry in enumerate(entries)
-        ]
+        config = LogConfig.parse(outcome.configs, self._node.settings.topic_defaults)
+        room = min(_LARGEST_BATCH, config.max_message_bytes) - _OF_BATCH
+        records: list[Record] = []
+        for place, entry in enumerate(entries):
+            text = json.dumps(entry).encode()
+            room -= len(text) + _OF_RECORD
+            if room < 0:
+                break
+            records.append(Record(place, now_ms, None, text))
+        if not records:
+            logger.warning("1 entry of the audit is in this log only: %s has no room", self._name)
+            return 1
         batch = build_batch(records)
         partition = self._partitions.get((self._name, 0))
         if partition is not None and partition.is_leader:
             partition.append(memoryview(batch), now_ms)
             self._partitions.commit([])
-            return
-        await self._send(outcome.partitions[0].leader, bytes(batch))
+        else:
+            await self._send(outcome.partitions[0].leader, bytes(batch))
+        return len(records)
 
     async def _send(self, leader: int, batch: bytes) -> None:
         lane = self._peers.lane(leader, AUDIT, patience_s=lambda: _PATIENCE_S)
