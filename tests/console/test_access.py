@@ -69,6 +69,15 @@ def locked_console(locked: Broker) -> Iterator[RunningConsole]:
         yield console
 
 
+def test_strangers_send_no_more_than_a_login_takes(locked_console: RunningConsole) -> None:
+    with httpx.Client(base_url=f"{locked_console.url}/", headers=CSRF, timeout=60) as http:
+        for size, status in ((8000, 401), (60_000, 422), (70_000, 413)):
+            answer = http.post("api/session", json={"user": "nobody", "password": "x" * size})
+            assert answer.status_code == status, answer.text
+        # They are not even heard elsewhere.
+        assert http.post("api/topics", json={"name": "x" * 70_000}).status_code == 401
+
+
 def admin_login(broker: Broker) -> dict[str, str]:
     from moldau.security.client import ClientSecurity
 

@@ -33,6 +33,8 @@ logger = logging.getLogger("moldau.console")
 _SEND_WITHIN_S = 30.0
 _PING_EVERY_S = 15.0
 _MOST_BODY = 4 << 20
+# Of those who have not signed in, as much as brokers take of a login.
+_MOST_BODY_OF_STRANGERS = 64 << 10
 
 
 def application(console: Console, page: Page | None = None) -> ASGIApp:
@@ -103,11 +105,12 @@ async def _asked(endpoint: Endpoint, request: Request) -> Any:
         if endpoint.asks_in_query:
             given = dict(request.query_params.multi_items())
             return msgspec.convert(given, endpoint.asked, strict=False)
-        body = b""
+        most = _MOST_BODY_OF_STRANGERS if endpoint.is_open else _MOST_BODY
+        body = bytearray()
         async for chunk in request.stream():
             body += chunk
-            if len(body) > _MOST_BODY:
-                raise ApiError(413, "too_large", f"the body is larger than {_MOST_BODY} bytes")
+            if len(body) > most:
+                raise ApiError(413, "too_large", f"the body is larger than {most} bytes")
         return msgspec.json.decode(body or b"{}", type=endpoint.asked)
     except msgspec.ValidationError as problem:
         raise ApiError(422, "invalid", str(problem)) from None

@@ -34,7 +34,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def works(client: Client) -> bool:
-    return client.ask(Api.METADATA).controller_id == 0
+    return bool(client.ask(Api.METADATA).controller_id == 0)
 
 
 def is_latest(broker: Broker, client: Client) -> bool:

@@ -195,10 +195,10 @@ class TlsAcceptor:
                     ssl_shutdown_timeout=_SHUTDOWN_S,
                 )
             except OSError as problem:
-                reason = problem_in_words(problem)
-                self._refuse(host, f"the TLS handshake failed: {reason}")
+                words = problem_in_words(problem)
+                self._refuse(host, f"the TLS handshake failed: {words}")
                 if self._refused is not None and proves_nobody(problem):
-                    self._refused(host, reason)
+                    self._refused(host, words)
                 alert = alert_of(problem)
                 if alert:
                     await self._tell(own, alert)
