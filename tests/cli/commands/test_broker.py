@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from moldau.cli.commands.broker import (
     read_config,
 )
 from moldau.cli.commands.broker import settings_of as settings_of_flags
-from moldau.settings import parse_properties
+from moldau.settings import InvalidSetting, parse_properties
 
 
 @contextmanager
@@ -82,6 +82,33 @@ def test_flags_win_over_set_and_set_over_the_file(tmp_path: Path) -> None:
     (listener,) = settings.all_listeners
     assert (listener.host, listener.port) == ("127.0.0.1", 0)
     assert listener.advertised == ("example.org", 9092)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_told"),
+    [
+        ("listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config", True),
+        ("listener.name.sasl_ssl.ssl.key.password", True),
+        ("ssl.keystore.password", True),
+        ("zookeeper.digest", True),
+        ("http.console.oidc.client.secret", True),
+        ("listener.name.sasl_ssl.ssl.keystore.location", False),
+        ("zookeeper.connect", False),
+    ],
+)
+def test_a_secret_on_the_command_line_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, is_told: bool
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"{name}=hidden:away\n")
+    for flags in ({"--set": [f"{name}=hidden:away"]}, {"--config": [str(file)]}):
+        with suppress(InvalidSetting):
+            settings_of_flags(flags)
+        said = capsys.readouterr().err
+        assert (f"everybody on this machine can read --set {name}" in said) == (
+            is_told and "--set" in flags
+        )
+        assert "hidden" not in said
 
 
 def test_a_toml_file_may_quote_names_or_nest_them(tmp_path: Path) -> None:

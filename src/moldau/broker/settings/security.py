@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from moldau.security.tls_settings import TlsSettings
-from moldau.settings import INT_MAX, InvalidSetting, definitions, replace, setting, unknown
+from moldau.settings import (
+    INT_MAX,
+    InvalidSetting,
+    Setting,
+    definitions,
+    replace,
+    setting,
+    unknown,
+)
 
 PREFIX = "listener.name."
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -151,3 +159,10 @@ def of_listener(given: Mapping[str, str], listener: str) -> SecuritySettings:
         if text is not None:
             values[name] = text
     return replace(SecuritySettings(), values)
+
+
+def is_secret(name: str, known: Mapping[str, Setting]) -> bool:
+    """Return whether the value of a setting, `known` or one of a listener, is shown to nobody."""
+    if name.startswith(PREFIX):
+        name, known = name.removeprefix(PREFIX).partition(".")[2], definitions(SecuritySettings)
+    return name.endswith(JAAS) or (name in known and known[name].secret)

@@ -88,6 +88,8 @@ def run_broker(flags: Flags) -> int:
 def settings_of(flags: Flags) -> BrokerSettings:
     """Settings from the config file, then --set, then the flags; what comes later wins."""
     from moldau.broker.settings.broker import BrokerSettings
+    from moldau.broker.settings.security import is_secret
+    from moldau.settings import definitions
 
     texts: dict[str, str] = {}
     for path in flags.get("--config", ()):
@@ -97,6 +99,12 @@ def settings_of(flags: Flags) -> BrokerSettings:
         if not equals or not key.strip():
             raise WrongUsage(f"--set {pair}: expected KEY=VALUE")
         texts[key.strip()] = value.strip()
+        if value and is_secret(key.strip(), definitions(BrokerSettings)):
+            print(
+                f"warning: everybody on this machine can read --set {key.strip()}; put it into a "
+                "file for --config that only you can read",
+                file=sys.stderr,
+            )
     for flag, key in SETTING_OF_FLAG.items():
         if flag in flags:
             texts[key] = flags[flag][0]
