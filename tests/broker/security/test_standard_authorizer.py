@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moldau.broker.security import standard_authorizer
 from moldau.broker.security.principal import ANONYMOUS, Principal
 from moldau.broker.security.standard_authorizer import StandardAuthorizer
 from moldau.cluster.state.access import Acl, ResourcePattern
 from moldau.wire.acls import Operation, PatternType, Permission, Resource
+from moldau.wire.apis import Api
 
 Rules = dict[ResourcePattern, tuple[Acl, ...]]
 
@@ -127,6 +129,19 @@ def test_what_was_decided_is_forgotten_when_the_rules_change() -> None:
     given.clear()
     authorizer.rules_changed()
     assert not authorizer.allows(ALICE, HERE, READ, TOPIC, "orders")
+
+
+def test_no_more_decisions_are_remembered_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standard_authorizer, "_MOST_REMEMBERED", 10)
+    authorizer = StandardAuthorizer(rules(ORDERS), frozenset())
+    for number in range(35):
+        host = f"2001:db8::{number:x}"
+        assert authorizer.allows(ALICE, host, READ, TOPIC, "orders")
+        assert authorizer.allows_any(ALICE, host, READ, TOPIC, Api.INIT_PRODUCER_ID)
+    assert 0 < len(authorizer._decisions) <= 10
+    assert 0 < len(authorizer._any) <= 10
 
 
 def test_a_decision_is_remembered_for_who_asked_from_where_and_nobody_else() -> None:

@@ -175,6 +175,9 @@ class StandardAuthorizer:
         question = (principal, host, operation, resource)
         found = self._any.get(question)
         if found is None:
+            if len(self._any) >= _MOST_REMEMBERED:
+                # Addresses are as many as a network has.
+                self._any.clear()
             found = self._any[question] = self._decide_any(principal, host, operation, resource)
         if self._audit is not None:
             rule = "a rule about some resource" if found else "no rule about any resource"
