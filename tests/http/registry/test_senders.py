@@ -3,6 +3,7 @@ certificate of the broker that brings it."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,13 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
+from moldau.broker.security.principal import ANONYMOUS
 from moldau.broker.settings.access import STANDARD_AUTHORIZER
+from moldau.http.registry.errors import RegistryError
+from moldau.http.registry.leading import Address, NotReached, pass_on
+from moldau.local.ports import free_ports
 from moldau.testing import Broker, Ensemble
 from moldau.testing.waiting import until
 from moldau.wire.acls import Operation, Resource
@@ -22,8 +28,6 @@ from tests.certificates import client_context, of_user, tls_settings
 SCHEMA = {"schema": '{"type":"string"}'}
 # A login that nobody asks for: the certificate says who it is.
 USELESS = {"Authorization": "Basic bm9ib2R5Om5vdGhpbmc="}
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -51,6 +55,7 @@ def brokers(ensemble: Ensemble, tmp_path: Path) -> Iterator[list[Broker]]:
             broker.stop()
 
 
+@pytest.mark.slow
 def test_a_login_that_nobody_asks_for_does_not_make_a_client_a_broker(
     brokers: list[Broker], tmp_path: Path
 ) -> None:
@@ -82,3 +87,32 @@ def test_a_login_that_nobody_asks_for_does_not_make_a_client_a_broker(
         ):
             refused = ask("alice", broker, method, path, body)
             assert refused.status_code == 403, (broker.http_url, path, refused.text)
+
+
+def test_a_login_that_came_encrypted_does_not_leave_in_clear() -> None:
+    """Where brokers differ, as while a cluster is being locked."""
+
+    def asked(scheme: str, *headers: tuple[bytes, bytes]) -> Request:
+        return Request(
+            {
+                "type": "http",
+                "method": "GET",
+                "scheme": scheme,
+                "server": ("127.0.0.1", 8081),
+                "path": "/subjects",
+                "raw_path": b"/subjects",
+                "query_string": b"",
+                "headers": list(headers),
+                "principal": ANONYMOUS,
+            }
+        )
+
+    login = (b"authorization", b"Basic secret")
+    (port,) = free_ports(1)
+    plain = Address("127.0.0.1", port)
+    with pytest.raises(RegistryError, match="does not encrypt"):
+        asyncio.run(pass_on(plain, asked("https", login), b"", ""))
+    # Nobody is there, which these find out.
+    for request in (asked("https"), asked("http", login)):
+        with pytest.raises(NotReached):
+            asyncio.run(pass_on(plain, request, b"", ""))

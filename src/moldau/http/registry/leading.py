@@ -96,8 +96,12 @@ async def pass_on(address: Address, request: Request, body: bytes, origin: str) 
     """Send a request to the leader as it came, with our token for the address that it came from,
     and return the answer.
 
-    NotReached if nobody was there; RegistryError where it is not known what became of it.
+    NotReached if nobody was there; RegistryError where it is not known what became of it, and for a
+    login that came encrypted and would leave in clear.
     """
+    has_login = "authorization" in request.headers
+    if has_login and address.tls is None and request.url.scheme == "https":
+        raise forwarding_failed(f"{address.host}:{address.port} does not encrypt, as this does")
     try:
         async with asyncio.timeout(_CONNECT_WITHIN_S):
             reader, writer = await asyncio.open_connection(
