@@ -57,10 +57,12 @@ class SaslAuthenticator:
             return None
         scheme, _, given = authorization.partition(" ")
         by = {"basic": self._by_password, "bearer": self._by_token}.get(scheme.lower(), _by_nothing)
+        shown = scheme.capitalize() if by is not _by_nothing else ""
         try:
-            return Principal("User", await by(given.strip()))
+            found = Principal("User", await by(given.strip()))
+            self._audit.login_admitted(address, HTTP, shown, found)
+            return found
         except AuthenticationFailed as problem:
-            shown = scheme.capitalize() if by is not _by_nothing else ""
             self._audit.login_refused(address, HTTP, shown, problem.reason, problem.user)
         # As on the other doors: whoever guesses has to wait.
         await asyncio.sleep(self._delay_s)

@@ -1,5 +1,5 @@
 """Logins that fail: the audit tells who was tried, from where, by what and why, and a flood of
-them is one line."""
+them is one line. Those that succeed it tells on request."""
 
 from __future__ import annotations
 
@@ -159,6 +159,56 @@ def test_certificates_that_prove_nobody_are_in_the_audit(
             broker, lambda server: [e.described() for e in server.guard.audit._entries.values()]
         )
         assert {each["api"] for each in entries} == {"TLS"}
+
+
+def test_logins_that_succeed_are_told_where_admissions_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    settings = (
+        BASE
+        | HTTP
+        | tls_settings(tmp_path)
+        | {
+            "listeners": "SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+            "inter.broker.listener.name": "SASL_PLAINTEXT",
+            "ssl.client.auth": "requested",
+            "ssl.principal.mapping.rules": "RULE:^CN=([a-z]+)$/$1/",
+        }
+    )
+    context = client_context(of_user("carol"), tmp_path)
+
+    def log_in_everywhere(broker: Broker) -> None:
+        with connect(broker) as client:
+            assert handshake(client, "PLAIN").error_code == 0
+            assert authenticate(client, b"\0alice\0wonder land").error_code == 0
+        answer = httpx.get(f"{broker.http_url}/metrics", auth=("alice", "wonder land"))
+        assert answer.status_code == 200
+        assert broker._server is not None
+        with (
+            socket.create_connection(("127.0.0.1", broker._server.listener("SSL").port)) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1"),
+        ):
+            until(lambda: len(inside(broker, lambda s: list(s.connections))) == 1, "carol")
+
+    with Broker(settings) as broker:
+        log_in_everywhere(broker)
+        assert told(caplog) == []
+    with Broker(settings | {"audit.admissions.enable": "true"}) as broker:
+        log_in_everywhere(broker)
+        log_in_everywhere(broker)
+        ways = (
+            "SASL_PLAINTEXT by PLAIN as 'alice'",
+            "HTTP by Basic as 'alice'",
+            "SSL by certificate as 'carol'",
+        )
+        assert told(caplog) == [
+            f"allowed: login from 127.0.0.1 at {each} (proved)" for each in ways
+        ]
+        inside(broker, lambda server: server.guard.audit.tell())
+        assert told(caplog)[3:] == [
+            f"allowed 2 times: login from 127.0.0.1 at {each} (proved)" for each in ways
+        ]
 
 
 def read_topic(client: Client) -> list[dict[str, Any]]:

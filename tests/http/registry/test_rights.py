@@ -129,8 +129,11 @@ def test_the_audit_counts_each_request_once() -> None:
         (each["decision"], each["principal"], each["operation"], each["names"], each["count"])
         for each in sorted(by_http, key=lambda each: each["principal"])
     ] == [
+        ("allowed", "User:alice", "Login", ["HTTP"], 1),
         ("allowed", "User:alice", "Write", ["orders"], 1),
+        ("allowed", "User:mallory", "Login", ["HTTP"], 1),
         ("denied", "User:mallory", "Write", ["orders"], 1),
+        ("allowed", "User:root", "Login", ["HTTP"], 1),
         ("allowed", "User:root", "Alter", ["kafka-cluster"], 1),
     ]
 

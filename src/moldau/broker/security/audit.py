@@ -1,5 +1,5 @@
-"""The audit: every refusal, logins that fail included, and on request every admission, with who,
-from where and by which rule.
+"""The audit: every refusal, and on request every admission, logins included, with who, from where
+and by which rule.
 
 The first of a kind is told at once. Those that follow are counted and told together at the end of
 an interval, so that a flood stays one line.
@@ -29,11 +29,14 @@ _LONGEST_NAME = 255
 
 # The mechanism of those who prove who they are by TLS alone.
 BY_CERTIFICATE = "certificate"
+# Why somebody was let in.
+_PROVED = "proved"
 
 Question = tuple[Principal, str, int, int, str]
 Kind = tuple[Principal | None, str, int, int, int, bool, str]
-# A host, the listener that it tried, by which mechanism, and why that failed.
-FailedLogin = tuple[str, str, str, str]
+# A host, the listener that it tried, by which mechanism, and either why that failed or who was let
+# in; the other is empty.
+LoginKind = tuple[str, str, str, str, str]
 
 
 class Entry(msgspec.Struct):
@@ -71,19 +74,19 @@ class Entry(msgspec.Struct):
         )
 
 
-class FailedLogins(msgspec.Struct):
-    """Logins that failed alike in one interval: how often, and as whom they were tried."""
+class Logins(msgspec.Struct):
+    """Logins that ended alike in one interval: how often, and as whom they were tried."""
 
-    kind: FailedLogin
+    kind: LoginKind
     count: int = 0
     names: set[str] = msgspec.field(default_factory=set)
 
     def described(self) -> dict[str, Any]:
         """Return it for programs, as the topic of the audit has it."""
-        host, listener, mechanism, reason = self.kind
+        host, listener, mechanism, reason, principal = self.kind
         return {
-            "decision": "denied",
-            "principal": None,
+            "decision": "allowed" if principal else "denied",
+            "principal": principal or None,
             "host": host,
             "api": _asked_by(listener, mechanism),
             "operation": "Login",
@@ -91,19 +94,21 @@ class FailedLogins(msgspec.Struct):
             "names": [listener],
             "users": sorted(self.names),
             "mechanism": mechanism,
-            "rule": reason,
+            "rule": reason or _PROVED,
             "count": self.count,
         }
 
     def __str__(self) -> str:
-        host, listener, mechanism, reason = self.kind
+        host, listener, mechanism, reason, principal = self.kind
+        decision = "allowed" if principal else "denied"
         times = "" if self.count == 1 else f" {self.count} times"
         users = ", ".join(map(repr, sorted(self.names)))
         if len(self.names) >= _MOST_NAMES:
             users += " and others"
         who = f" as {users}" if users else ""
         how = f" by {mechanism}" if mechanism else ""
-        return f"denied{times}: login from {host} at {listener}{how}{who} ({reason})"
+        why = reason or _PROVED
+        return f"{decision}{times}: login from {host} at {listener}{how}{who} ({why})"
 
 
 def _asked_by(listener: str, mechanism: str) -> str:
@@ -128,7 +133,7 @@ class Audit:
         self._call_later = call_later
         self._interval_s = interval_ms / 1000
         self.with_admissions = with_admissions
-        self._entries: dict[Kind | FailedLogin, Entry | FailedLogins] = {}
+        self._entries: dict[Kind | LoginKind, Entry | Logins] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.publish: Callable[[list[dict[str, Any]]], None] | None = None
 
@@ -155,17 +160,27 @@ class Audit:
         However many names a host tries, they are of one kind.
         """
         why = f"the user {reason}" if user else reason
-        kind: FailedLogin = (host, listener, mechanism, why)
+        self._login((host, listener, mechanism, why, ""), user)
+
+    def login_admitted(
+        self, host: str, listener: str, mechanism: str, principal: Principal
+    ) -> None:
+        """Count a login of somebody who proved who they are."""
+        if self.with_admissions:
+            self._login((host, listener, mechanism, "", str(principal)), principal.name)
+
+    def _login(self, kind: LoginKind, user: str) -> None:
         entry = self._entries.get(kind)
         if entry is None:
             if len(self._entries) >= _MOST_KINDS:
-                kind = ("anywhere", listener, "", "various")
+                admitted = "others" if kind[-1] else ""
+                kind = ("anywhere", kind[1], "", "various", admitted)
                 entry = self._entries.get(kind)
             if entry is None:
-                entry = self._entries[kind] = FailedLogins(kind)
+                entry = self._entries[kind] = Logins(kind)
         self._count(entry, user)
 
-    def _count(self, entry: Entry | FailedLogins, name: str) -> None:
+    def _count(self, entry: Entry | Logins, name: str) -> None:
         entry.count += 1
         if name and len(entry.names) < _MOST_NAMES:
             entry.names.add(shortened(name, _LONGEST_NAME))

@@ -38,7 +38,9 @@ class AccessSettings(HttpSettings):
         maximum=INT_MAX,
     )
     audit_admissions_enable: bool = setting(
-        "audit.admissions.enable", False, "Whether the audit tells of admissions, too."
+        "audit.admissions.enable",
+        False,
+        "Whether the audit tells of admissions, too, logins among them.",
     )
 
     audit_topic: str = setting(

@@ -118,11 +118,12 @@ class SecureDoor:
         if certificate is None:
             return ANONYMOUS
         subject = subject_of(certificate)
+        host = plain_host((transport.get_extra_info("peername") or "?")[0])
         try:
-            return Principal("User", user_of(self._rules, subject))
+            principal = Principal("User", user_of(self._rules, subject))
         except NoRuleMatches:
-            host = (transport.get_extra_info("peername") or "?")[0]
-            self.refused(
-                plain_host(host), "is named by no rule of ssl.principal.mapping.rules", subject
-            )
+            self.refused(host, "is named by no rule of ssl.principal.mapping.rules", subject)
             raise
+        if self.audit is not None:
+            self.audit.login_admitted(host, self._name, BY_CERTIFICATE, principal)
+        return principal

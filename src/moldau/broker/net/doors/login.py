@@ -88,6 +88,11 @@ class Login:
     def succeed(self, principal: Principal, lifetime_ms: int) -> None:
         """Let the client in, for so long; 0 is for ever."""
         self._is_told = False
+        context, mechanism = self._connection.context, self.authentication.mechanism
+        if self._all.audit is not None:
+            self._all.audit.login_admitted(
+                context.client_host, context.listener, mechanism, principal
+            )
         self._all.strangers.pop(self._connection, None)
         self._connection.context.become(principal)
         self._connection.gate(self._all.enter, 0)
