@@ -288,8 +288,8 @@ def dump_transactions(s: Session) -> None:
         for known in map(fields, text.splitlines())
         if "producerId" in known
     }
-    wanted = ("producerEpoch", "coordinatorEpoch", "currentTxnFirstOffset", "lastSequence",
-              "lastOffset")  # fmt: skip
-    for each in (producer, late):
-        known = states[str(each.producer_id)]
-        s.note("a producer", {name: known[name] for name in wanted if name in known})
+    told = ("producerEpoch", "coordinatorEpoch", "currentTxnFirstOffset", "lastSequence",
+            "lastOffset")  # fmt: skip
+    for one in (producer, late):
+        known = states[str(one.producer_id)]
+        s.note("a producer", {name: known[name] for name in told if name in known})
