@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import hypothesis.strategies as st
 import pytest
@@ -96,6 +96,16 @@ def test_damaged_requests_are_refused_where_kio_refuses_them(
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     body = body[: data.draw(st.integers(0, len(body)))] if data.draw(st.booleans()) else body
     _check_same(version, bytes(body))
+
+
+@pytest.mark.parametrize("version", [FIRST, LAST])
+def test_a_request_that_ends_anywhere_is_refused(version: int) -> None:
+    partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": "x"}
+    topics = [{"name": "t", "topic_id": uuid4(), "partitions": [partition]}]
+    body = encode_request(Api.OFFSET_COMMIT, version, {"group_id": "g", "topics": topics})
+    for end in range(len(body)):
+        with pytest.raises(MalformedRequest):
+            by_hand(version, body[:end])
 
 
 @given(VERSIONS, st.binary(max_size=100))

@@ -21,6 +21,7 @@ from moldau.wire.primitives import (
     read_uvarint,
     skip_tags,
     string,
+    topic_id,
 )
 
 FIRST, LAST = 8, 10
@@ -29,6 +30,8 @@ _TOPIC_IDS = 10
 _PARTITION = Struct(">iqi")
 _RESULT = Struct(">ihb")
 _NO_TOPIC = bytes(16)
+# The length of an empty compact string.
+_EMPTY = 1
 
 
 class CommittedPartition(NamedTuple):
@@ -76,23 +79,31 @@ def _read(version: int, body: memoryview) -> OffsetCommitRequest:
     left -= number
     topics: list[CommittedTopic] = []
     for _ in range(number):
-        name, topic_id = "", None
+        name, id = "", None
         if version < _TOPIC_IDS:
             name, position = read_text(body, position)
         else:
             data = bytes(body[position : position + 16])
-            topic_id = None if data == _NO_TOPIC else UUID(bytes=data)
+            if len(data) < 16:
+                raise IndexError
+            id = None if data == _NO_TOPIC else topic_id(data)
             position += 16
         size, position = _count(body, position, left)
         left -= size
         partitions: list[CommittedPartition] = []
         for _ in range(size):
             index, offset, leader_epoch = _PARTITION.unpack_from(body, position)
-            metadata, position = read_string(body, position + _PARTITION.size, True)
+            position += _PARTITION.size
+            if body[position] == _EMPTY:
+                # As in nearly all.
+                metadata: str | None = ""
+                position += 1
+            else:
+                metadata, position = read_string(body, position, True)
             position = skip_tags(body, position)
             partitions.append(CommittedPartition(index, offset, leader_epoch, metadata))
         position = skip_tags(body, position)
-        topics.append(CommittedTopic(name, topic_id, partitions))
+        topics.append(CommittedTopic(name, id, partitions))
     skip_tags(body, position)
     return OffsetCommitRequest(group_id, epoch, member_id, instance_id, topics)
 
