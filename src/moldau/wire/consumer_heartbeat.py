@@ -21,6 +21,7 @@ from moldau.wire.primitives import (
     read_uvarint,
     skip_tags,
     string,
+    topic_id,
 )
 
 FIRST, LAST = 0, 1
@@ -109,8 +110,7 @@ def _owned(body: memoryview, position: int, left: int) -> tuple[OwnedTopic, int]
     layout = Struct(f">{number}i")
     partitions = layout.unpack_from(body, position)
     position = skip_tags(body, position + layout.size)
-    topic_id = None if data == _NO_TOPIC else UUID(bytes=data)
-    return OwnedTopic(topic_id, partitions), position
+    return OwnedTopic(None if data == _NO_TOPIC else topic_id(data), partitions), position
 
 
 def _count(body: memoryview, position: int, most: int) -> tuple[int, int]:

@@ -75,8 +75,9 @@ def load(api: int, version: int) -> None:
 
 def decode_request(api: int, version: int, body: memoryview) -> Any:
     """kio's object for a request; MalformedRequest where the bytes are not one."""
-    if is_by_hand(api, version):
-        return _BY_HAND[api][1](version, body)
+    by_hand = _BY_HAND.get(api)
+    if by_hand is not None and version >= by_hand[0]:
+        return by_hand[1](version, body)
     return _read(request_schema(api, version), body, MOST_ELEMENTS)
 
 
@@ -92,8 +93,9 @@ def encode_request(api: int, version: int, values: Values) -> bytes:
 
 def encode_response(api: int, version: int, values: Values) -> bytes:
     """Return the bytes of a response's body, of the fields that this version has."""
-    if is_by_hand(api, version):
-        return _BY_HAND[api][2](version, values)
+    by_hand = _BY_HAND.get(api)
+    if by_hand is not None and version >= by_hand[0]:
+        return by_hand[2](version, values)
     return _write(_writer(api, version, response_schema), values)
 
 

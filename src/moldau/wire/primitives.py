@@ -116,6 +116,14 @@ def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str |
 
 def read_text(buffer: memoryview, position: int) -> tuple[str, int]:
     """Return a compact string that must not be null, and the position after it."""
+    size = buffer[position] - 1
+    end = position + 1 + size
+    if 0 <= size < 0x7F and end <= len(buffer):
+        # Nearly all are short, which is not worth a call.
+        try:
+            return str(buffer[position + 1 : end], "utf-8"), end
+        except UnicodeDecodeError:
+            raise MalformedRequest("a string is not UTF-8") from None
     found, position = read_string(buffer, position, True)
     if found is None:
         raise MalformedRequest("a string that must not be null is null")

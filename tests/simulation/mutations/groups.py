@@ -51,8 +51,8 @@ SUBSCRIBERS = (
     Mutation(
         "members are told what the in-sync replicas may not have",
         _JOURNAL,
-        "if not self._pending and partition.log.high_watermark >= needed:",
-        "if True:",
+        "return not self._pending and log.high_watermark >= log.log_end",
+        "return True",
         "subscribers",
         4,
     ),

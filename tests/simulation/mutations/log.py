@@ -63,8 +63,8 @@ LOG = (
     Mutation(
         "offsets are committed before the in-sync replicas have them",
         "moldau.broker.coordination.journal",
-        "if not self._pending and partition.log.high_watermark >= needed:",
-        "if True:",
+        "return not self._pending and log.high_watermark >= log.log_end",
+        "return True",
         "groups",
         7,
     ),

@@ -78,8 +78,8 @@ TRANSACTIONS = (
     Mutation(
         "a decision counts before the in-sync replicas have it",
         _JOURNAL,
-        "if not self._pending and partition.log.high_watermark >= needed:",
-        "if True:",
+        "return not self._pending and log.high_watermark >= log.log_end",
+        "return True",
         "transactions",
     ),
     Mutation(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, ParamSpec
 
 import msgspec
 
@@ -28,6 +28,7 @@ from moldau.wire.errors import Error
 logger = logging.getLogger("moldau.coordination")
 
 Done = Callable[[Error], None]
+P = ParamSpec("P")
 
 # The largest overhead of a record besides its key and value.
 _RECORD_OVERHEAD = 40
@@ -63,14 +64,14 @@ class Journal:
     those that wait included: what they wrote may be cut off, and others read the log by now.
     """
 
-    __slots__ = ("_loop", "_pending", "_timeout_s", "leader_epoch", "partition")
+    __slots__ = ("_pending", "_timeout_s", "leader_epoch", "loop", "partition")
 
     def __init__(
         self, partition: Partition, loop: asyncio.AbstractEventLoop, timeout_s: float
     ) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
-        self._loop = loop
+        self.loop = loop
         self._timeout_s = timeout_s
         self._pending: deque[_Pending] = deque()
 
@@ -87,22 +88,32 @@ class Journal:
             apply()
             done(Error.NONE)
             return
+        self._go_on(self.append(records, now_ms, transaction), apply, done)
+
+    def append(
+        self, records: Sequence[KeyValue], now_ms: int, transaction: Transactional | None = None
+    ) -> Error:
+        """Append the records and write them out at once, or say why that cannot be.
+
+        Whoever does this without `write` looks whether it `is_safe`, and waits by `when_safe` else.
+        """
+        return self._append(self._stage, records, now_ms, transaction)
+
+    def _stage(
+        self, records: Sequence[KeyValue], now_ms: int, transaction: Transactional | None
+    ) -> None:
         log, epoch = self.partition.log, self.leader_epoch
         guard = None if transaction is None else transaction.guard
-
-        def append() -> None:
-            limit = log.config.max_message_bytes
-            batches = list(_batches(records, limit, now_ms, transaction))
-            for batch in batches:
-                # Before the first of them is there: all of it is written, or nothing.
-                if len(batch) > limit:
-                    raise BatchTooLarge(len(batch), limit)
-            for batch in batches:
-                log.append(
-                    memoryview(batch), epoch, now_ms, from_client=False, has_keys=True, guard=guard
-                )
-
-        self._write(append, apply, done)
+        limit = log.config.max_message_bytes
+        batches = _batches(records, limit, now_ms, transaction)
+        for batch in batches:
+            # Before the first of them is there: all of it is written, or nothing.
+            if len(batch) > limit:
+                raise BatchTooLarge(len(batch), limit)
+        for batch in batches:
+            log.append(
+                memoryview(batch), epoch, now_ms, from_client=False, has_keys=True, guard=guard
+            )
 
     def settle(self, done: Done) -> None:
         """Call `done` once all that was written so far is safe, or the error if it cannot be."""
@@ -122,23 +133,29 @@ class Journal:
         self, end: TransactionEnd, now_ms: int, apply: Callable[[], None], done: Done
     ) -> None:
         """Append the end of a transaction and write it out at once."""
-        self._write(
-            lambda: append_marker(self.partition.log, end, self.leader_epoch, now_ms), apply, done
-        )
+        error = self._append(append_marker, self.partition.log, end, self.leader_epoch, now_ms)
+        self._go_on(error, apply, done)
 
-    def _write(self, append: Callable[[], object], apply: Callable[[], None], done: Done) -> None:
-        partition = self.partition
-        error = self._append(append)
-        partition.announce()
+    def _go_on(self, error: Error, apply: Callable[[], None], done: Done) -> None:
         if error:
             done(error)
-            return
-        needed = partition.log.log_end
-        if not self._pending and partition.log.high_watermark >= needed:
+        elif self.is_safe:
             apply()
             done(Error.NONE)
-            return
-        self._wait(needed, apply, done)
+        else:
+            self.when_safe(apply, done)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether every in-sync replica has all that the log holds, and all of it was applied."""
+        log = self.partition.log
+        return not self._pending and log.high_watermark >= log.log_end
+
+    def when_safe(self, apply: Callable[[], None], done: Done) -> None:
+        """Call `apply` and `done` once what was appended last is safe; `done` with the error if
+        that takes too long, or another broker leads."""
+        partition = self.partition
+        self._wait(partition.log.log_end, apply, done)
         partition.wait(self)
         partition.ask_flush()
         self.notify()
@@ -146,18 +163,17 @@ class Journal:
     def when_replicated(self, apply: Callable[[], None]) -> None:
         """Call `apply` once every in-sync replica has what the log holds by now; at once if they
         have it, and never if this broker does not lead for so long."""
-        needed = self.partition.log.log_end
-        if not self._pending and self.partition.log.high_watermark >= needed:
+        if self.is_safe:
             apply()
             return
-        self._pending.append(_Pending(needed, apply, None))
+        self._pending.append(_Pending(self.partition.log.log_end, apply, None))
         self.partition.wait(self)
         self.partition.ask_flush()
         self.notify()
 
     def _wait(self, needed: int, apply: Callable[[], None], done: Done) -> None:
         pending = _Pending(needed, apply, done)
-        pending.timer = self._loop.call_later(self._timeout_s, self._time_out, pending)
+        pending.timer = self.loop.call_later(self._timeout_s, self._time_out, pending)
         self._pending.append(pending)
 
     def notify(self) -> None:
@@ -183,29 +199,34 @@ class Journal:
         partition = self.partition
         return partition.is_leader and partition.leader_epoch == self.leader_epoch
 
-    def _append(self, append: Callable[[], object]) -> Error:
+    def _append(self, append: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Error:
         partition = self.partition
+        error = Error.NONE
         if not self._leads:
-            return Error.NOT_COORDINATOR
-        if len(partition.isr) < partition.min_isr:
-            return Error.COORDINATOR_NOT_AVAILABLE
-        try:
-            append()
-        except BatchTooLarge as problem:
-            logger.warning("a record is too large for %s: %s", partition.topic, problem)
-            error = Error.UNKNOWN_SERVER_ERROR
-        except (InvalidProducerEpoch, InvalidTransactionState, CoordinatorFenced) as problem:
-            error = code_and_message(problem)[0]
-        except (BatchError, LogError) as problem:
-            logger.error("a write to %s failed: %s", partition.topic, problem)
             error = Error.NOT_COORDINATOR
+        elif len(partition.isr) < partition.min_isr:
+            error = Error.COORDINATOR_NOT_AVAILABLE
         else:
-            error = Error.NONE
-        failure = partition.commit()
-        if failure is not None:
-            logger.error("a write to %s failed: %s", partition.topic, failure)
-            return Error.NOT_COORDINATOR
+            try:
+                append(*args, **kwargs)
+            except (BatchError, LogError) as problem:
+                error = self._code_of(problem)
+            failure = partition.commit()
+            if failure is not None:
+                logger.error("a write to %s failed: %s", partition.topic, failure)
+                error = Error.NOT_COORDINATOR
+        partition.announce()
         return error
+
+    def _code_of(self, problem: BatchError | LogError) -> Error:
+        topic = self.partition.topic
+        if isinstance(problem, BatchTooLarge):
+            logger.warning("a record is too large for %s: %s", topic, problem)
+            return Error.UNKNOWN_SERVER_ERROR
+        if isinstance(problem, (InvalidProducerEpoch, InvalidTransactionState, CoordinatorFenced)):
+            return code_and_message(problem)[0]
+        logger.error("a write to %s failed: %s", topic, problem)
+        return Error.NOT_COORDINATOR
 
     def _time_out(self, pending: _Pending) -> None:
         done, pending.done = pending.done, None
@@ -236,18 +257,26 @@ def nothing() -> None:
 
 def _batches(
     records: Sequence[KeyValue], max_bytes: int, now_ms: int, transaction: Transactional | None
-) -> Iterator[bytearray]:
+) -> list[bytearray]:
     """Pack the records into as few batches as the topic's limit allows."""
+    size = HEADER_SIZE
+    for key, value in records:
+        size += _RECORD_OVERHEAD + len(key) + (0 if value is None else len(value))
+    if size <= max_bytes:
+        # As nearly always.
+        return [_batch(records, now_ms, transaction)]
+    batches: list[bytearray] = []
     chunk: list[KeyValue] = []
     size = HEADER_SIZE
     for key, value in records:
         more = _RECORD_OVERHEAD + len(key) + (0 if value is None else len(value))
         if chunk and size + more > max_bytes:
-            yield _batch(chunk, now_ms, transaction)
+            batches.append(_batch(chunk, now_ms, transaction))
             chunk, size = [], HEADER_SIZE
         chunk.append((key, value))
         size += more
-    yield _batch(chunk, now_ms, transaction)
+    batches.append(_batch(chunk, now_ms, transaction))
+    return batches
 
 
 def _batch(

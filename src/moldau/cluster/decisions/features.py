@@ -29,7 +29,8 @@ def transaction_version(state: ClusterState) -> int:
 def group_version(state: ClusterState) -> int:
     """Return the level of group protocols that every broker knows; 0 if one knows only classic
     groups, for it would coordinate some of them next."""
-    levels = (info.group_version for info in state.brokers.values())
+    # A list: every heartbeat of a consumer group comes by here.
+    levels = [info.group_version for info in state.brokers.values()]
     return min(levels, default=GROUP_VERSION)
 
 

@@ -106,7 +106,7 @@ def test_a_coordinator_that_still_reads_back_says_so(broker: Broker, groups: Gro
             coordinator.heartbeat("g", member, None, 1),
             coordinator.join("g", Join(member, "consumer", (("range", b""),), 300, 300)).result(),
             coordinator.sync("g", Sync(member, 1)).result().error,
-            coordinator.commit("g", Commit(member, None, 1, (), 9), {}).result(),
+            coordinator.commit("g", Commit(member, None, 1, (), 9), {}),
             coordinator.delete_group("g").result(),
             coordinator.list_groups(),
         ]

@@ -109,7 +109,7 @@ def offset_commit(parts: GroupParts, request: Request) -> Answer | Awaitable[Ans
         ),
         committed,
     )
-    return when_done(answer, tell)
+    return tell(answer) if isinstance(answer, Error) else when_done(answer, tell)
 
 
 def _topic(parts: GroupParts, request: Request, topic: Any) -> tuple[TopicKey, str]:
@@ -128,7 +128,7 @@ def _check(parts: GroupParts, key: TopicKey, name: str, index: int, metadata: st
         return Error.UNKNOWN_TOPIC_ID
     if parts.node.state.partition(name, index) is None:
         return Error.UNKNOWN_TOPIC_OR_PARTITION
-    if len(metadata.encode()) > parts.node.settings.offset_metadata_max_bytes:
+    if metadata and len(metadata.encode()) > parts.node.settings.offset_metadata_max_bytes:
         return Error.OFFSET_METADATA_TOO_LARGE
     return Error.NONE
 

@@ -308,15 +308,12 @@ class GroupCoordinator:
 
     def commit(
         self, group_id: str, commit: Commit, committed: dict[TopicPartition, CommittedOffset]
-    ) -> asyncio.Future[Error]:
-        """Done when every in-sync replica has the offsets; GROUP_ID_NOT_FOUND is a member's."""
-        answer: asyncio.Future[Error] = self._loop.create_future()
+    ) -> Error | asyncio.Future[Error]:
+        """Known when every in-sync replica has the offsets; GROUP_ID_NOT_FOUND is a member's."""
         found = self._committing(group_id, commit)
         if isinstance(found, Error):
-            answer.set_result(found)
-        else:
-            found[1].commit(committed, self._host.now_ms(), answer)
-        return answer
+            return found
+        return found[1].commit(committed, self._host.now_ms())
 
     def stage(
         self,

@@ -75,19 +75,16 @@ class HeldGroup:
             del self._siblings[self.group.id]
 
     def commit(
-        self,
-        committed: dict[TopicPartition, CommittedOffset],
-        now_ms: int,
-        answer: asyncio.Future[Error],
-    ) -> None:
+        self, committed: dict[TopicPartition, CommittedOffset], now_ms: int
+    ) -> Error | asyncio.Future[Error]:
         """Write offsets; they count, and the answer is known, once every in-sync replica has them.
 
         The answer may be an error because that takes too long; they still count if it comes to it.
+        It is there at once where nobody has to be waited for.
         """
-        group_id, offsets = self.group.id, self.offsets
-        records: list[KeyValue] = [
-            (offset_key(group_id, *key), offset_value(value)) for key, value in committed.items()
-        ]
+        if not committed:
+            return Error.NONE
+        group_id, offsets, journal = self.group.id, self.offsets, self.journal
 
         def apply() -> None:
             for (topic, partition), value in committed.items():
@@ -95,11 +92,27 @@ class HeldGroup:
             offsets.end(committed)
 
         offsets.begin(committed)
-        self.journal.write(records, now_ms, apply, settler(answer))
+        error = journal.append(
+            [(offset_key(group_id, *key), offset_value(value)) for key, value in committed.items()],
+            now_ms,
+        )
+        if error:
+            self._give_up(committed)
+            return error
+        if journal.is_safe:
+            apply()
+            return error
+        answer: asyncio.Future[Error] = journal.loop.create_future()
+        journal.when_safe(apply, settler(answer))
         if answer.done() and answer.result():
-            offsets.end(committed)
-            if self.is_forgettable:
-                self.forget()
+            self._give_up(committed)
+        return answer
+
+    def _give_up(self, committed: dict[TopicPartition, CommittedOffset]) -> None:
+        """Wait no more for offsets that never will be there."""
+        self.offsets.end(committed)
+        if self.is_forgettable:
+            self.forget()
 
     def stage(
         self,
@@ -121,9 +134,7 @@ class HeldGroup:
         offsets.begin(committed)
         self.journal.write(records, now_ms, apply, settler(answer), transaction)
         if answer.done() and answer.result():
-            offsets.end(committed)
-            if self.is_forgettable:
-                self.forget()
+            self._give_up(committed)
 
     def remove_offsets(self, partitions: Sequence[TopicPartition], now_ms: int, done: Done) -> None:
         """Delete these offsets, where there are any."""

@@ -29,6 +29,7 @@ _LAST_VALUE = 4
 _FLEXIBLE_VALUE = 4
 
 _OFFSET_AND_EPOCH = Struct(">hqi")
+_WITHOUT_METADATA = Struct(">hqihq")
 _VERSION_AND_OFFSET = Struct(">hq")
 _TWO_TIMES = Struct(">qq")
 _TWO_TIMEOUTS = Struct(">ii")
@@ -113,6 +114,9 @@ def offset_value(committed: CommittedOffset) -> bytes:
     if expires_at != -1:
         head = _VERSION_AND_OFFSET.pack(_VALUE_WITH_EXPIRY, offset)
         return head + string(metadata, False) + _TWO_TIMES.pack(committed_at, expires_at)
+    if not metadata:
+        # As nearly always.
+        return _WITHOUT_METADATA.pack(_VALUE, offset, leader_epoch, 0, committed_at)
     head = _OFFSET_AND_EPOCH.pack(_VALUE, offset, leader_epoch)
     return head + string(metadata, False) + INT64.pack(committed_at)
 

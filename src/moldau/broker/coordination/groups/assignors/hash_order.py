@@ -46,8 +46,6 @@ def hash_order(keys: Iterable[T], code: Callable[[T], int]) -> list[T]:
     while len(found) > size * 3 // 4:
         size *= 2
 
-    def place(key: T) -> int:
-        hashed = code(key)
-        return (hashed ^ (hashed >> 16)) & (size - 1)
-
-    return sorted(found, key=place)
+    mask = size - 1
+    places = [(hashed ^ (hashed >> 16)) & mask for hashed in map(code, found)]
+    return [found[number] for number in sorted(range(len(found)), key=places.__getitem__)]

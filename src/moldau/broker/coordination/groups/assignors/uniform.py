@@ -20,6 +20,7 @@ from moldau.broker.coordination.groups.assignors.heterogeneous import Balance
 from moldau.broker.coordination.groups.assignors.partitions import changed, walk
 
 _NONE: frozenset[int] = frozenset()
+_TOO_MANY = 1 << 40
 
 
 class UniformAssignor:
@@ -43,30 +44,39 @@ def _assign_alike(
 ) -> dict[str, Assignment]:
     """Assign where all read the same topics."""
     taken: dict[UUID, set[int]] = {topic: set() for topic in sizes}
-    for member in members.values():
+    # To hash an id takes Python as long as all the rest, and mostly there is one object of each.
+    known = {id(topic): partitions for topic, partitions in taken.items()}
+    held: dict[str, int] = {}
+    for name, member in members.items():
+        number = 0
         for topic, partitions in member.assigned.items():
-            # Looked up once: the hash of an id takes Python as long as all the rest.
-            of_topic = taken.get(topic)
-            if of_topic is not None:
+            of_topic = known.get(id(topic))
+            if of_topic is None:
+                of_topic = taken.get(topic)
+            if of_topic is None:
+                # Of a topic that is gone: more than anybody may keep.
+                number += _TOO_MANY
+            else:
                 of_topic |= partitions
+                number += len(partitions)
+        held[name] = number
     free: list[tuple[UUID, int]] = []
     for topic in hash_order(sizes, uuid_hash):
         of_topic = taken[topic]
-        free += [(topic, each) for each in range(sizes[topic]) if each not in of_topic]
+        if len(of_topic) < sizes[topic]:
+            free += [(topic, each) for each in range(sizes[topic]) if each not in of_topic]
     least, more = divmod(sum(sizes.values()), len(members))
     kept_of: dict[str, dict[UUID, list[int]]] = {}
-    gained_of: dict[str, dict[UUID, list[int]]] = {}
     hungry: list[tuple[str, int]] = []
-    for place, id in enumerate(hash_order(members, string_hash)):
+    for place, name in enumerate(hash_order(members, string_hash)):
         has_more = more > 0
         quota = least + has_more
-        kept: dict[UUID, list[int]] = {}
-        assigned = members[id].assigned
-        held = sum(map(len, assigned.values()))
-        if held <= quota and assigned.keys() <= sizes.keys():
+        if held[name] <= quota:
             # It keeps all of it, as most do.
-            quota -= held
+            quota -= held[name]
         else:
+            assigned = members[name].assigned
+            kept: dict[UUID, list[int]] = {}
             for topic in hash_order(assigned, uuid_hash):
                 if topic not in sizes:
                     continue
@@ -75,27 +85,25 @@ def _assign_alike(
                     kept[topic] = ordered[:quota]
                 free += [(topic, partition) for partition in ordered[quota:]]
                 quota -= min(quota, len(ordered))
-            kept_of[id] = kept
+            kept_of[name] = kept
         if quota and has_more and len(members) - place > more:
             # Those who come later may have one too many already, and keep it.
             quota -= 1
             has_more = False
         if quota:
-            hungry.append((id, quota))
+            hungry.append((name, quota))
         more -= has_more
     rest = iter(free)
-    for id, quota in hungry:
+    gained_of: dict[str, dict[UUID, list[int]]] = {}
+    for name, quota in hungry:
         gained: dict[UUID, list[int]] = {}
         for _, (topic, partition) in zip(range(quota), rest, strict=False):
             gained.setdefault(topic, []).append(partition)
         if gained:
-            gained_of[id] = gained
-    found: dict[str, Assignment] = {}
-    for id, member in members.items():
-        if id in kept_of or id in gained_of:
-            found[id] = _combine(member.assigned, kept_of.get(id), gained_of.get(id, {}))
-        else:
-            found[id] = member.assigned
+            gained_of[name] = gained
+    found = {name: member.assigned for name, member in members.items()}
+    for name in kept_of.keys() | gained_of.keys():
+        found[name] = _combine(found[name], kept_of.get(name), gained_of.get(name, {}))
     return found
 
 

@@ -34,6 +34,8 @@ def find_dynamic(group_id: str, state: GroupState, request: Heartbeat) -> str:
         return id
     check_member(group_id, state, id)
     current, epoch = state.current(id), request.epoch
+    if epoch == current.epoch:
+        return id
     told = (
         f"epoch ({epoch}) than the one known by the group coordinator ({current.epoch}). The "
         "member must abandon all its partitions and rejoin."

@@ -22,6 +22,7 @@ from moldau.broker.coordination.groups.consumer.migration import (
     names_of,
 )
 from moldau.broker.coordination.groups.consumer.parts import (
+    STRANGER,
     ClassicMetadata,
     Member,
     MemberState,
@@ -93,7 +94,7 @@ class ClassicMembers:
             subscription = read_subscription(request.protocols[0][1])
         except InvalidRecord as problem:
             raise Refused(Error.INCONSISTENT_GROUP_PROTOCOL, str(problem)) from None
-        known = state.members.get(id, Member())
+        known = state.members.get(id, STRANGER)
         member = Member(
             request.instance_id or known.instance_id,
             subscription.rack or known.rack,

@@ -25,6 +25,7 @@ from moldau.broker.coordination.groups.consumer.messages import (
 )
 from moldau.broker.coordination.groups.consumer.migration import downgraded
 from moldau.broker.coordination.groups.consumer.parts import (
+    STRANGER,
     Current,
     Member,
     MemberState,
@@ -175,6 +176,8 @@ class ConsumerGroup:
             self.state.take_back(self.state.take_changes())
             return [Answer(ticket, HeartbeatAnswer(refused.error, refused.message))]
         effects = self.ledger.finish(now, ticket, answer, refuse)
+        if not self.state.regex_users:
+            return effects
         wanted = self._regexes.due(self.state, self._topics, request.now_ms, self.limits())
         return [*effects, Resolve(wanted, context)] if wanted else effects
 
@@ -209,13 +212,14 @@ class ConsumerGroup:
         return self._is_unfinished and self._finished_at != self.state.taken_back
 
     def _beat(self, request: Heartbeat, now: int) -> HeartbeatAnswer:
-        checks.check_room(self.state, request.member_id, self.limits().max_size)
+        limits = self.limits()
+        checks.check_room(self.state, request.member_id, limits.max_size)
         if request.instance_id is None:
             id = checks.find_dynamic(self.id, self.state, request)
         else:
             id = self._find_static(request, request.instance_id)
         before = self.state.current(id)
-        member = request.changed(self.members.get(id, Member()))
+        member = request.changed(self.members.get(id, STRANGER))
         try:
             self.follow(id, member, request.owned, now, request.now_ms)
         except UnknownState:
@@ -224,7 +228,6 @@ class ConsumerGroup:
                 "The consumer group member is in a unknown state. The member must abandon all its "
                 "partitions and rejoin.",
             ) from None
-        limits = self.limits()
         self.timers.set(id, Wait.SESSION, now + limits.session_timeout_ms)
         after = self.state.current(id)
         is_told = request.epoch == JOINS or request.is_full or before.assigned != after.assigned
@@ -234,12 +237,12 @@ class ConsumerGroup:
             id,
             after.epoch,
             # Who joins while a target is too new would have nothing until its next heartbeat.
-            min(self._waits_ms(request) or NEVER, limits.heartbeat_interval_ms),
+            min(
+                self.machine.waits_ms(limits.assignment_interval_ms, request.now_ms) or NEVER,
+                limits.heartbeat_interval_ms,
+            ),
             {t: frozenset(has) for t, has in after.assigned.items()} if is_told else None,
         )
-
-    def _waits_ms(self, request: Heartbeat) -> int:
-        return self.machine.waits_ms(self.limits().assignment_interval_ms, request.now_ms)
 
     def _find_static(self, request: Heartbeat, instance_id: str) -> str:
         known_id = self.state.instances.get(instance_id)
@@ -261,7 +264,7 @@ class ConsumerGroup:
         if is_new:
             # Of an earlier life.
             self.timers.forget(id)
-        known = self.members.get(id, Member())
+        known = self.members.get(id, STRANGER)
         before = self.state.current(id)
         resubscribed = (known.topics, known.regex) != (member.topics, member.regex)
         finishes = self._finishes

@@ -31,7 +31,6 @@ while a member is not Stable in the target's epoch, and else Stable.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from uuid import UUID
@@ -43,6 +42,7 @@ from moldau.broker.coordination.groups.assignors.assignor import (
     MemberSpec,
 )
 from moldau.broker.coordination.groups.consumer.parts import (
+    STRANGER,
     Current,
     GroupEpoch,
     Member,
@@ -80,7 +80,7 @@ class Machine:
     `assignors` are those that the group can use by name, the default first.
     """
 
-    __slots__ = ("_assignors", "_seen_topics", "_topics", "state")
+    __slots__ = ("_assignors", "_hashed", "_seen_topics", "_topics", "state")
 
     def __init__(self, topics: Topics, assignors: Callable[[], Mapping[str, Assignor]]) -> None:
         self.state = GroupState()
@@ -88,6 +88,8 @@ class Machine:
         self._assignors = assignors
         # The version of the topics that the group epoch takes into account.
         self._seen_topics = (-1, 0)
+        # The last hash of topics, with their version and names.
+        self._hashed: tuple[int, set[str], int] = (-1, set(), 0)
 
     @property
     def status(self) -> GroupStatus:
@@ -107,7 +109,7 @@ class Machine:
         """Take in what a member says of itself; return whether the group epoch has to go up for
         it. A regular expression that is not looked up yet changes nothing so far."""
         state = self.state
-        before = state.members.get(id, Member())
+        before = state.members.get(id, STRANGER)
         if id not in state.members or member != before:
             state.put(Part.MEMBER, id, member)
         matters = member.topics != before.topics
@@ -129,7 +131,7 @@ class Machine:
         if not matters and version == self._seen_topics:
             return False
         self._seen_topics = version
-        found = metadata_hash(self._topics, state.topic_names)
+        found = self._hash_topics()
         if not matters and found == state.epoch.metadata_hash:
             return False
         state.put(Part.EPOCH, "", GroupEpoch(state.epoch.epoch + 1, found))
@@ -173,8 +175,14 @@ class Machine:
             self._forget(id)
         for regex in sorted(regexes):
             self._drop_unused(regex)
-        found = metadata_hash(self._topics, state.topic_names)
-        state.put(Part.EPOCH, "", GroupEpoch(state.epoch.epoch + 1, found))
+        state.put(Part.EPOCH, "", GroupEpoch(state.epoch.epoch + 1, self._hash_topics()))
+
+    def _hash_topics(self) -> int:
+        """Hash what the assignment depends on of the topics that members want."""
+        version, names = self._topics.version, self.state.topic_names
+        if self._hashed[:2] != (version, names):
+            self._hashed = (version, names, metadata_hash(self._topics, names))
+        return self._hashed[2]
 
     def _forget(self, id: str) -> None:
         for part in (Part.CURRENT, Part.TARGET, Part.MEMBER):
@@ -191,8 +199,8 @@ class Machine:
     def assignor(self) -> Assignor:
         """The one that most members ask for; the default if none does."""
         assignors = self._assignors()
-        votes = Counter(member.assignor for member in self.state.members.values())
-        named = [name for name in assignors if votes[name]]
+        votes = self.state.assignor_votes
+        named = [name for name in assignors if name in votes]
         chosen = max(named, key=lambda name: votes[name]) if named else next(iter(assignors))
         return assignors[chosen]
 
@@ -207,17 +215,19 @@ class Machine:
         targets = state.targets
         # Mostly all want the same.
         subscribed: dict[tuple[frozenset[str], str], frozenset[UUID]] = {}
+        names, regex, topics = frozenset[str](), "", frozenset[UUID]()
         for id, member in state.members.items():
-            wanted = (member.topics, member.regex)
-            topics = subscribed.get(wanted)
-            if topics is None:
-                topics = subscribed[wanted] = self._subscribed(member, sizes)
+            if member.topics != names or member.regex != regex:
+                names, regex = wanted = member.topics, member.regex
+                if wanted not in subscribed:
+                    subscribed[wanted] = self._subscribed(member, sizes)
+                topics = subscribed[wanted]
             before = targets.get(id, NOTHING)
             members[id] = MemberSpec(topics, before, member.instance_id, member.rack)
         found = self.assignor.assign(members, sizes) if members else {}
         for id in members:
             target, last = found.get(id, NOTHING), targets.get(id)
-            if last is None or (target is not last and target != last):
+            if target is not last and (last is None or target != last):
                 state.put(Part.TARGET, id, dict(target))
         state.put(Part.TARGET_EPOCH, "", TargetEpoch(state.epoch.epoch, now_ms))
         return True

@@ -43,19 +43,17 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
     def changed(self, known: Member) -> Member:
         """Return what the member is with this heartbeat."""
-        member = known._replace(
-            instance_id=known.instance_id if self.instance_id is None else self.instance_id,
-            rack=known.rack if self.rack is None else self.rack,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            topics=known.topics if self.topics is None else self.topics,
-            regex=known.regex if self.regex is None else self.regex,
-            assignor=known.assignor if self.assignor is None else self.assignor,
-            classic=None,
+        timeout_ms = self.rebalance_timeout_ms
+        return Member(
+            known.instance_id if self.instance_id is None else self.instance_id,
+            known.rack if self.rack is None else self.rack,
+            self.client_id,
+            self.client_host,
+            known.topics if self.topics is None else self.topics,
+            known.regex if self.regex is None else self.regex,
+            known.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+            known.assignor if self.assignor is None else self.assignor,
         )
-        if self.rebalance_timeout_ms == -1:
-            return member
-        return member._replace(rebalance_timeout_ms=self.rebalance_timeout_ms)
 
 
 class SteadyBeat(NamedTuple):

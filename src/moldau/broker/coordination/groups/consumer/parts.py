@@ -61,6 +61,10 @@ class Member(NamedTuple):
     classic: ClassicMetadata | None = None
 
 
+# Whoever has said nothing yet.
+STRANGER = Member()
+
+
 class MemberState(IntEnum):
     """Where a member is between what it has and what it shall have; by Kafka's numbers."""
 

@@ -22,6 +22,7 @@ from moldau.broker.coordination.groups.consumer.parts import (
 
 T = TypeVar("T")
 
+_NOTHING_YET = Current()
 # Ahead of the target's, so that whoever joins first gets an epoch, whatever it subscribes to.
 _FIRST = GroupEpoch(1)
 
@@ -44,6 +45,7 @@ class GroupState:
     """
 
     __slots__ = (
+        "assignor_votes",
         "changes",
         "currents",
         "epoch",
@@ -73,6 +75,7 @@ class GroupState:
         self.stable_in: Counter[int] = Counter()
         self.topic_users: Counter[str] = Counter()
         self.regex_users: Counter[str] = Counter()
+        self.assignor_votes: Counter[str | None] = Counter()
         # What was put since it was last taken.
         self.changes: list[Change] = []
         # How often changes were taken back: whoever relies on one has to look again then.
@@ -127,6 +130,7 @@ class GroupState:
                 _count(self.topic_users, topic, by)
             if member.regex:
                 _count(self.regex_users, member.regex, by)
+            _count(self.assignor_votes, member.assignor, by)
         instance_id = None if before is None else before.instance_id
         if instance_id is not None and self.instances.get(instance_id) == id:
             del self.instances[instance_id]
@@ -164,7 +168,7 @@ class GroupState:
         return self.targets.get(member_id, NOTHING)
 
     def current(self, member_id: str) -> Current:
-        return self.currents.get(member_id, Current())
+        return self.currents.get(member_id, _NOTHING_YET)
 
     def topics_of(self, member: Member) -> frozenset[str]:
         """Return the names of the topics that a member wants: those that it named, and those that
