@@ -46,7 +46,8 @@ TRANSACTIONS = (
     Mutation(
         "a producer gets its epoch while markers are written",
         _MACHINE,
-        "    if found.state in DECIDED:\n        return _COME_AGAIN\n    if request.expected is not",
+        "    if found.state in DECIDED:\n        return _COME_AGAIN\n"
+        "    if request.expected is not",
         "    if False:\n        return _COME_AGAIN\n    if request.expected is not",
         "transactions",
     ),
