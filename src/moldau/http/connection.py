@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,8 @@ _NOTHING = h11.Connection(h11.SERVER)
 class HttpConnection(H11Protocol):
     """One connection. It is ended if it is one too many, or if a request takes too long: from its
     first byte, or from the start of the connection, until its answer has been taken. `idle_since`
-    is when it was made, or its last answer was complete.
+    is when it was made, or its last answer was complete, by a finer clock than the loop's, which
+    counts milliseconds.
 
     `refusal` says why a new one may not stay, None if it may. `hung_up` is told the address and the
     reason whenever a client is at fault. `principal_of` says who a client is by its connection
@@ -51,7 +53,7 @@ class HttpConnection(H11Protocol):
         self._hung_up = hung_up
         self._principal_of = principal_of
         self._deadline: asyncio.TimerHandle | None = None
-        self.idle_since = self.loop.time()
+        self.idle_since = time.monotonic()
         self.app_state = {"lift_deadline": self._end}
 
     def connection_made(self, transport: Any) -> None:
@@ -98,7 +100,7 @@ class HttpConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         self._end()
-        self.idle_since = self.loop.time()
+        self.idle_since = time.monotonic()
         super().on_response_complete()
         self._watch()
 
