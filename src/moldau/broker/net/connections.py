@@ -145,13 +145,15 @@ class Connections(Generic[C]):
         self._open[connection] = None
         host = connection.context.client_host
         count = self._per_host[host] = self._per_host.get(host, 0) + 1
-        if not self.has_room(-1) and not self.make_room(connection.context.is_inter_broker):
-            connection.close("the limit of max.connections or of the system is reached")
-            return False
         if count > self.node.settings.most_connections_of(host):
             connection.close("the limit of max.connections.per.ip is reached")
             return False
         wait_s = 0.0 if is_counted else self.wait_s(host)
+        for_broker = connection.context.is_inter_broker
+        # Nobody makes room for one who has to wait.
+        if not self.has_room(-1) and (wait_s or not self.make_room(for_broker)):
+            connection.close("the limit of max.connections or of the system is reached")
+            return False
         if wait_s:
             connection.mute(wait_s + _AFTER_S)
             self.node.loop.call_later(wait_s, self._end, connection)

@@ -91,6 +91,21 @@ def test_handshakes_that_do_not_end_shut_nobody_out(
         assert "its TLS handshake has not ended, and others need its place" in caplog.text
 
 
+def test_one_address_does_not_make_others_go_by_coming_again_and_again(tmp_path: Path) -> None:
+    limits = MOST | {"max.connections.per.ip.overrides": "127.0.0.2:1"}
+    for settings in (BASE | limits, tls_settings(tmp_path) | limits):
+        with Broker(settings) as broker, ExitStack() as stack:
+            address = (broker.host, broker.port)
+            held = stack.enter_context(silent(address, 3))
+            for _ in range(10):
+                other = stack.enter_context(
+                    socket.create_connection(address, WITHIN_S, ("127.0.0.2", 0))
+                )
+            # The first is in, and all others were refused.
+            until(lambda: is_closed(other), "the end of the last")  # noqa: B023
+            assert not any(map(is_closed, held))
+
+
 def test_a_broker_takes_the_place_of_the_client_that_has_been_idle_longest() -> None:
     settings = MOST | {
         "listeners": "CLIENTS://127.0.0.1:0,BROKERS://127.0.0.1:0",

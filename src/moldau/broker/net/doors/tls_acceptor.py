@@ -113,17 +113,18 @@ class TlsAcceptor:
                 self._loop.remove_reader(listening)
                 self._loop.call_later(_EXHAUSTED_S, self._accept_again, listening)
                 return
-            coming = len(self._handshakes) + len(self._held)
-            if not self._connections.has_room(coming) and not self._has_made_room():
-                accepted.close()
-                self._refuse(host, "the limit of max.connections or of the system is reached")
-                continue
             host = plain_host(host)
             if not self._has_room_of(host):
                 accepted.close()
                 self._refuse(host, "the limit of max.connections.per.ip is reached")
                 continue
             wait_s = self._connections.wait_s(host)
+            coming = len(self._handshakes) + len(self._held)
+            # Nobody makes room for one who has to wait.
+            if not self._connections.has_room(coming) and (wait_s or not self._has_made_room()):
+                accepted.close()
+                self._refuse(host, "the limit of max.connections or of the system is reached")
+                continue
             if wait_s:
                 self._coming.setdefault(host, set()).add(accepted)
                 timer = self._loop.call_later(wait_s, self._let_go, accepted, host)
