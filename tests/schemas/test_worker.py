@@ -19,11 +19,11 @@ from moldau.schemas.worker.keeping import Keeping
 from moldau.schemas.worker.messages import (
     Admit,
     Admitted,
+    Format,
+    Formatted,
     Invalid,
     Keep,
     Known,
-    Serialize,
-    Serialized,
     encode,
 )
 from moldau.schemas.worker.process import SchemaWorker
@@ -57,7 +57,7 @@ def test_a_worker_that_dies_or_hangs_is_replaced() -> None:
     async def play() -> None:
         worker = SchemaWorker(timeout_s=20)
         assert await worker.ask(Admit(INT)) == Admitted('"int"')
-        assert isinstance(await worker.ask(Serialize(PROTO)), Serialized)
+        assert isinstance(await worker.ask(Format(PROTO, "serialized")), Formatted)
         process = worker.worker.process
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)

@@ -136,10 +136,12 @@ class RegistryClient(SchemaCatalog):
         kind: SchemaType = SchemaType.AVRO,
         references: Iterable[Reference] = (),
     ) -> str | None:
-        path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
-        answer = self._ask("POST", path, _body(schema, kind, references))
-        if answer["is_compatible"]:
+        path = f"/compatibility/subjects/{_quoted(subject)}/versions"
+        body = _body(schema, kind, references)
+        # Asked for reasons, a registry takes what is no schema for one that is not compatible.
+        if self._ask("POST", path, body)["is_compatible"]:
             return None
+        answer = self._ask("POST", f"{path}?verbose=true", body)
         return "\n".join(answer.get("messages") or ()) or "it is not compatible"
 
     def by_id(self, schema_id: int) -> RegisteredSchema:

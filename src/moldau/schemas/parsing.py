@@ -19,6 +19,30 @@ def parse(schema: Schema, dependencies: Sequence[Dependency] = (), *, is_new: bo
         raise InvalidSchema("it is nested too deeply") from None
 
 
+# The forms of each type's texts, beside the one in which it is kept.
+FORMS = {
+    SchemaType.AVRO: ("resolved",),
+    SchemaType.PROTOBUF: ("serialized", "ignore_extensions"),
+    SchemaType.JSON: (),
+}
+
+
+def formatted(schema: Schema, dependencies: Sequence[Dependency], form: str) -> str:
+    """Return the text of a schema in one of the forms that its type has.
+
+    Avro `resolved` has the types of others written out where they are first named. Protobuf
+    `serialized` is a file descriptor in base64, `ignore_extensions` a file without extensions.
+    """
+    if form == "resolved":
+        from moldau.schemas.avro.schema import AvroSchema, self_contained
+
+        return AvroSchema(self_contained(schema.schema, dependencies)).canonical()
+    from moldau.schemas.protobuf.schema import ProtobufSchema
+
+    file = ProtobufSchema(schema.schema, dependencies)
+    return file.serialized() if form == "serialized" else file.without_extensions()
+
+
 def _parse(schema: Schema, dependencies: Sequence[Dependency], is_new: bool) -> Any:
     match schema.schema_type:
         case SchemaType.AVRO:

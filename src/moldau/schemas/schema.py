@@ -35,6 +35,27 @@ class Schema(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     rule_set: dict[str, Any] | None = None
 
 
+def without_empty(part: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return metadata, or rules, without what says nothing: clients that got `{"tags": {...}}` may
+    send it back with `"sensitive": []` beside it, and it is the same. InvalidSchema if it is nested
+    too deeply."""
+    found = _without_empty(part, 1)
+    return found if isinstance(found, dict) else None
+
+
+def _without_empty(part: Any, depth: int) -> Any:
+    """Return a value without null and empty parts in it; None where nothing is left."""
+    if depth > MAX_DEPTH:
+        raise InvalidSchema(f"its metadata or rules are nested more than {MAX_DEPTH} levels deep")
+    if isinstance(part, dict):
+        inner = [(name, _without_empty(value, depth + 1)) for name, value in part.items()]
+        return {name: value for name, value in inner if value is not None} or None
+    if isinstance(part, list):
+        values = [_without_empty(each, depth + 1) for each in part]
+        return [value for value in values if value is not None] or None
+    return part
+
+
 class Dependency(msgspec.Struct, frozen=True):
     """A referenced schema with its text, behind all those that it refers to itself."""
 

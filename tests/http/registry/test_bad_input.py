@@ -118,7 +118,7 @@ def test_a_body_of_another_kind_or_too_large(http: httpx.Client) -> None:
     assert answer.status_code == 413
     # It fits into the request, but not into a record of the topic.
     answer = register(http, json.dumps({"description": "x" * (1 << 20)}), "JSON")
-    assert (answer.status_code, answer.json()["error_code"]) == (422, 42201)
+    assert (answer.status_code, answer.json()["error_code"]) == (422, 42209)
 
 
 def test_pages_of_other_sites_change_nothing(http: httpx.Client) -> None:

@@ -11,7 +11,13 @@ from moldau.http.registry.errors import hidden_reference, invalid_schema
 from moldau.schemas.levels import Level
 from moldau.schemas.registry.names import beside, plain_name
 from moldau.schemas.registry.state import MissingReference, RegistryState, Version
-from moldau.schemas.schema import InvalidSchema, Reference, Schema, SchemaType
+from moldau.schemas.schema import (
+    InvalidSchema,
+    Reference,
+    Schema,
+    SchemaType,
+    without_empty,
+)
 from moldau.schemas.worker.messages import Admit, Admitted, Known
 
 
@@ -37,7 +43,7 @@ class SchemaRequest(msgspec.Struct, rename="camel"):
             Reference(each.name, plain_name(each.subject), each.version)
             for each in self.references or ()
         )
-        return Schema(self.schema, kind, references, self.metadata, self.rule_set)
+        return Schema(self.schema, kind, references, plain(self.metadata), plain(self.rule_set))
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -146,7 +152,15 @@ def with_defaults(call: Call, subject: str, schema: Schema) -> Schema:
     config = call.state.config(subject)
     metadata = _joined(config.default_metadata, schema.metadata, config.override_metadata)
     rules = _joined(config.default_rule_set, schema.rule_set, config.override_rule_set)
-    return msgspec.structs.replace(schema, metadata=metadata, rule_set=rules)
+    return msgspec.structs.replace(schema, metadata=plain(metadata), rule_set=plain(rules))
+
+
+def plain(part: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return metadata, or rules, as they are kept."""
+    try:
+        return without_empty(part)
+    except InvalidSchema as problem:
+        raise invalid_schema(problem) from None
 
 
 def _joined(*parts: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -139,7 +139,7 @@ class Call:
 
     def version_number(self, given: str, subject: str, *, deleted: bool = False) -> int:
         """Return the number that a version's name stands for; -1 and `latest` are the last one."""
-        if given in ("latest", "-1"):
+        if is_latest(given):
             versions = self.state.versions(subject, deleted=deleted)
             if not versions:
                 raise subject_not_found(subject)
@@ -157,6 +157,11 @@ class Call:
         if found is None or (found.deleted and not deleted):
             raise version_not_found(number)
         return found
+
+
+def is_latest(given: str) -> bool:
+    """Tell whether a version's name stands for the last one."""
+    return given.strip().lower() in ("latest", "-1")
 
 
 Handler = Callable[[Call], Awaitable[Any]]

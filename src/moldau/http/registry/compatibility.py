@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from moldau.http.registry.admission import SchemaRequest, admit, normalizes, of_group
-from moldau.http.registry.call import Call, Operation
-from moldau.http.registry.errors import version_not_found
+from moldau.http.registry.call import Call, Operation, is_latest
+from moldau.http.registry.errors import INVALID_SCHEMA, RegistryError, version_not_found
 from moldau.schemas.levels import Level
 
 
@@ -14,11 +14,10 @@ async def with_version(call: Call) -> Any:
     """Compare with one version, in the directions of the subject's level."""
     subject = call.known_subject()
     given = call.args[1]
-    if given in ("latest", "-1") and not call.state.has_subject(subject):
-        await admit(call, subject, call.body(SchemaRequest).value(), [], normalize=False)
-        return {"is_compatible": True}
-    number = call.version_number(given, subject)
-    return await _compare(call, subject, number)
+    if is_latest(given) and not call.state.has_subject(subject):
+        # There is nothing that it could be incompatible with.
+        return await _compare(call, subject, None)
+    return await _compare(call, subject, call.version_number(given, subject))
 
 
 async def with_all(call: Call) -> Any:
@@ -37,9 +36,15 @@ async def _compare(call: Call, subject: str, number: int | None) -> Any:
             raise version_not_found(number)
         looked_at = [] if level is Level.NONE else [number]
     normalize = normalizes(call, subject)
-    found = await admit(
-        call, subject, schema, versions, level, looked_at, normalize=normalize, finds=False
-    )
+    try:
+        found = await admit(
+            call, subject, schema, versions, level, looked_at, normalize=normalize, finds=False
+        )
+    except RegistryError as problem:
+        # Who asks for reasons gets them, as from Confluent's registry.
+        if problem.code != INVALID_SCHEMA or not call.flag("verbose"):
+            raise
+        return {"is_compatible": False, "messages": [problem.message]}
     answer: dict[str, Any] = {"is_compatible": not found.problems}
     if call.flag("verbose"):
         old = None if found.version is None else state.version(subject, found.version)

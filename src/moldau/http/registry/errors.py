@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+INVALID_SCHEMA = 42201
+
 
 class RegistryError(Exception):
     """A refusal: an HTTP status, a code, and what happened."""
@@ -97,6 +99,10 @@ def association_exists(kind: str, resource: str) -> RegistryError:
     )
 
 
+def association_of_subject(subject: str) -> RegistryError:
+    return RegistryError(409, 40904, f"An association already exists for subject '{subject}'")
+
+
 def no_active_version(subject: str) -> RegistryError:
     return RegistryError(
         409, 40907, f"No active (non-deleted) version exists for subject '{subject}'"
@@ -114,7 +120,7 @@ def incompatible(message: str) -> RegistryError:
 
 
 def invalid_schema(reason: object) -> RegistryError:
-    return RegistryError(422, 42201, f"Invalid schema: {reason}")
+    return RegistryError(422, INVALID_SCHEMA, f"Invalid schema: {reason}")
 
 
 def invalid_version(version: str) -> RegistryError:
@@ -156,6 +162,10 @@ def invalid_subject(subject: str, reason: str) -> RegistryError:
     return RegistryError(
         422, 42208, f"The specified subject {subject[:100]!r} is not valid: {reason}"
     )
+
+
+def schema_too_large(limit: int) -> RegistryError:
+    return RegistryError(422, 42209, f"Invalid schema: it is larger than {limit} bytes")
 
 
 def invalid_association(reason: str) -> RegistryError:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from moldau.broker.coordination.journal import Journal, settler
 from moldau.broker.coordination.node_host import NodeHost
 from moldau.cluster.decisions.assignment import NewTopic
-from moldau.http.registry.errors import RegistryError, no_leader, store_failed, timed_out
+from moldau.http.registry.errors import no_leader, schema_too_large, store_failed, timed_out
 from moldau.http.registry.following import TOPIC, SchemasFollower
 from moldau.http.registry.turns import Turns
 from moldau.schemas.registry.records import (
@@ -138,7 +138,7 @@ class SchemaRegistry:
         ]
         most = partition.log.config.max_message_bytes
         if any(len(key) + len(value or b"") + 200 > most for key, value in encoded):
-            raise RegistryError(422, 42201, f"Invalid schema: it is larger than {most} bytes")
+            raise schema_too_large(most)
         journal.write(encoded, self._host.now_ms(), lambda: None, settler(answer))
         end = partition.log.log_end
         error = await answer

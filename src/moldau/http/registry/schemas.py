@@ -9,6 +9,7 @@ import msgspec
 from moldau.broker.slices import Slices
 from moldau.http.registry.call import Call, Operation
 from moldau.http.registry.errors import bad_request, invalid_schema, schema_not_found
+from moldau.schemas.parsing import FORMS
 from moldau.schemas.registry.names import (
     DEFAULT_CONTEXT,
     beside,
@@ -18,7 +19,7 @@ from moldau.schemas.registry.names import (
 )
 from moldau.schemas.registry.state import RegistryState, Version
 from moldau.schemas.schema import InvalidSchema, Reference, Schema, SchemaType
-from moldau.schemas.worker.messages import Serialize, Serialized
+from moldau.schemas.worker.messages import Format, Formatted
 
 # Before the beginning of a name: of whatever context.
 EVERY_CONTEXT = ":*:"
@@ -187,15 +188,17 @@ async def version_described(call: Call, version: Version) -> dict[str, Any]:
 
 async def _text(call: Call, schema: Schema, context: str) -> str:
     """Return the text in the form that the request wants."""
-    if call.text("format") != "serialized" or schema.schema_type is not SchemaType.PROTOBUF:
+    form = call.text("format")
+    if form is None or form not in FORMS[schema.schema_type]:
+        # As Confluent's registry: one that a type does not have is the usual one.
         return schema.schema
     try:
         inside = in_context(context, "")
         dependencies = call.state.dependencies(schema.references, inside)
-        found = await call.registry.worker.ask(Serialize(schema, dependencies))
+        found = await call.registry.worker.ask(Format(schema, form, dependencies))
     except (InvalidSchema, LookupError) as problem:
         raise invalid_schema(problem) from None
-    assert isinstance(found, Serialized)
+    assert isinstance(found, Formatted)
     return found.text
 
 

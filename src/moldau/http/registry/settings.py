@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from moldau.http.registry.admission import plain
 from moldau.http.registry.call import Call, Operation
 from moldau.http.registry.errors import (
     foreign_alias,
@@ -15,12 +16,20 @@ from moldau.http.registry.errors import (
     no_subject_level,
     no_subject_mode,
     not_permitted,
+    reference_exists,
     subject_not_found,
 )
 from moldau.http.registry.registry import Write
 from moldau.schemas.levels import Level
 from moldau.schemas.registry.names import context_of, named, unqualified
-from moldau.schemas.registry.records import Config, ConfigKey, ModeKey, ModeValue
+from moldau.schemas.registry.records import (
+    Config,
+    ConfigKey,
+    ModeKey,
+    ModeValue,
+    NoopKey,
+    SchemaKey,
+)
 from moldau.schemas.registry.state import (
     DEFAULT_LEVEL,
     FORWARD,
@@ -28,6 +37,8 @@ from moldau.schemas.registry.state import (
     MODES,
     READONLY_OVERRIDE,
     READWRITE,
+    RegistryState,
+    Version,
 )
 
 
@@ -73,6 +84,11 @@ async def put_config(call: Call) -> Any:
     if isinstance(alias, str) and alias and rights is not None and not rights.may_alter(alias):
         # What others send to this subject, with their rights, would arrive at that one.
         raise foreign_alias(alias)
+
+    for part in (request.default_metadata, request.override_metadata,
+                 request.default_rule_set, request.override_rule_set):  # fmt: skip
+        # What new schemas get from here is judged here, and not again with each of them.
+        plain(part if isinstance(part, dict) else None)
 
     async def decide() -> tuple[list[Write], Config]:
         _check_changeable(call, subject)
@@ -141,24 +157,42 @@ async def put_mode(call: Call) -> Any:
         raise lacks_cluster("to import schemas")
 
     async def decide() -> tuple[list[Write], None]:
-        if mode == IMPORT and not call.flag("force") and _has_schemas(call, subject):
-            where = f"subject {subject}" if subject else "the registry"
-            raise not_permitted(f"Cannot import since {where} has schemas; give force=true")
-        return [(ModeKey(subject), ModeValue(mode))], None
+        records: list[Write] = []
+        if mode == IMPORT and call.state.mode(subject) != IMPORT and not call.flag("force"):
+            versions = _versions_of(call.state, subject)
+            if any(not each.deleted for each in versions):
+                where = f"subject {subject}" if subject else "the registry"
+                raise not_permitted(f"Cannot import since {where} has schemas; give force=true")
+            records = _forgotten(call.state, versions)
+        return [*records, (ModeKey(subject), ModeValue(mode))], None
 
     await call.registry.write(decide)
     return {"mode": mode}
 
 
-def _has_schemas(call: Call, subject: str | None) -> bool:
-    if subject is None:
-        return any(is_live for _, is_live in call.state.subjects())
-    if not unqualified(subject):
-        context = context_of(subject)
-        return any(
-            is_live and context_of(name) == context for name, is_live in call.state.subjects()
-        )
-    return call.state.has_subject(subject)
+def _versions_of(state: RegistryState, subject: str | None) -> list[Version]:
+    """Return the versions of a subject, a context or all, those deleted included."""
+    found: list[Version] = []
+    for name, _ in state.subjects():
+        is_inside = subject is None or name == subject
+        if subject is not None and not unqualified(subject):
+            is_inside = context_of(name) == context_of(subject)
+        if is_inside:
+            found += state.versions(name, deleted=True)
+    return found
+
+
+def _forgotten(state: RegistryState, versions: list[Version]) -> list[Write]:
+    """Return the records that make place for imports: ids of what was deleted may come again."""
+    if not versions:
+        return []
+    places = {(each.subject, each.version) for each in versions}
+    for each in versions:
+        for other in state.referrers(each.subject, each.version):
+            if (other.subject, other.version) not in places:
+                raise reference_exists(each.subject, each.version)
+    gone: list[Write] = [(SchemaKey(each.subject, each.version), None) for each in versions]
+    return [(NoopKey(), state.highest_ids()), *gone]
 
 
 async def delete_mode(call: Call) -> Any:

@@ -15,7 +15,9 @@ from moldau.http.registry.admission import (
 )
 from moldau.http.registry.call import LAST, Call, Operation
 from moldau.http.registry.errors import (
+    association_of_subject,
     incompatible,
+    invalid_schema,
     no_ids_left,
     not_permitted,
     reference_exists,
@@ -65,10 +67,10 @@ async def every_version(call: Call) -> Any:
     subject = call.known_subject()
     only = _only_deleted(call)
     versions = call.state.versions(subject, deleted=call.flag("deleted") or only)
-    if only:
-        versions = [version for version in versions if version.deleted]
     if not versions:
         raise subject_not_found(subject)
+    if only:
+        versions = [version for version in versions if version.deleted]
     return call.page([version.version for version in versions])
 
 
@@ -89,7 +91,8 @@ async def version_text(call: Call) -> Any:
 async def referenced_by(call: Call) -> Any:
     found = call.version(call.known_subject(), call.args[1], deleted=True)
     referrers = call.state.referrers(found.subject, found.version)
-    return call.page(sorted({each.id for each in referrers if not each.deleted}))
+    deleted = call.flag("deleted")
+    return call.page(sorted({each.id for each in referrers if deleted or not each.deleted}))
 
 
 async def latest_with_metadata(call: Call) -> Any:
@@ -154,11 +157,14 @@ async def register_schema(call: Call, subject: str, request: SchemaRequest) -> V
                 "Schema being registered is incompatible with an earlier schema for subject "
                 f'"{subject}", details: [{details}]'
             )
+        number = state.next_version(subject)
+        if request.version is not None and request.version > 0 and request.version != number:
+            raise invalid_schema(f"its version is {request.version}, but the next one is {number}")
         context = context_of(subject)
         schema_id = state.id_of(context, found.schema) or state.next_id(context)
         if schema_id > LAST:
             raise no_ids_left(context)
-        version = Version(subject, state.next_version(subject), schema_id, found.schema)
+        version = Version(subject, number, schema_id, found.schema)
         return [record_of(version)], version
 
     return await call.registry.write(decide)
@@ -175,11 +181,16 @@ async def _import(
     state = call.state
     found = await admit(call, subject, schema, [], normalize=normalizes(call, subject))
     holder = state.by_id(request.id, context_of(subject))
-    if holder is not None and holder.schema != found.schema.schema:
+    if holder is not None and holder != found.schema:
         raise not_permitted(
             f"Overwrite new schema with id {request.id} is not permitted: another schema has it"
         )
     number = request.version if request.version and request.version > 0 else None
+    if number is None:
+        for each in reversed(state.versions(subject)):
+            # It has been sent before, by one who did not hear the answer.
+            if each.id == request.id and each.schema == found.schema:
+                return [], each
     version = Version(subject, number or state.next_version(subject), request.id, found.schema)
     return [record_of(version)], version
 
@@ -199,18 +210,18 @@ async def delete_subject(call: Call) -> Any:
             raise subject_not_soft_deleted(subject)
         if not permanent and not live:
             raise subject_soft_deleted(subject)
+        if any(each.subject == subject for each in state.associations.values()):
+            raise association_of_subject(subject)
         for version in versions if permanent else live:
-            _check_unreferenced(state, version)
+            # Versions that refer to each other go together.
+            _check_unreferenced(state, version, permanent=permanent, but=subject)
         numbers = [version.version for version in (versions if permanent else live)]
         if not permanent:
             last = DeleteSubjectValue(subject, versions[-1].version)
             return [(DeleteSubjectKey(subject), last)], numbers
         records: list[Write] = [(NoopKey(), state.highest_ids())]
         records += [(SchemaKey(subject, number), None) for number in numbers]
-        records.append((DeleteSubjectKey(subject), None))
-        records += [(ConfigKey(subject), None)] if subject in state.configs else []
-        records += [(ModeKey(subject), None)] if subject in state.modes else []
-        return records, numbers
+        return [*records, *_rest_of_subject(state, subject)], numbers
 
     return await call.registry.write(decide)
 
@@ -232,10 +243,12 @@ async def delete_version(call: Call) -> Any:
             raise version_not_soft_deleted(subject, number)
         if not permanent and version.deleted:
             raise version_soft_deleted(subject, number)
-        _check_unreferenced(state, version)
+        _check_unreferenced(state, version, permanent=permanent)
         if permanent:
-            highest: Write = (NoopKey(), state.highest_ids())
-            return [highest, (SchemaKey(subject, number), None)], number
+            records: list[Write] = [(NoopKey(), state.highest_ids())]
+            records.append((SchemaKey(subject, number), None))
+            is_last = len(state.versions(subject, deleted=True)) == 1
+            return records + (_rest_of_subject(state, subject) if is_last else []), number
         return [record_of(msgspec.structs.replace(version, deleted=True))], number
 
     return await call.registry.write(decide)
@@ -246,9 +259,22 @@ def _check_writable(state: RegistryState, subject: str) -> None:
         raise not_permitted(f"Subject {subject} is in read-only mode")
 
 
-def _check_unreferenced(state: RegistryState, version: Version) -> None:
-    if any(not each.deleted for each in state.referrers(version.subject, version.version)):
-        raise reference_exists(version.subject, version.version)
+def _rest_of_subject(state: RegistryState, subject: str) -> list[Write]:
+    """Return what goes with the last version of a subject: what is set for it."""
+    records: list[Write] = [(DeleteSubjectKey(subject), None)]
+    records += [(ConfigKey(subject), None)] if subject in state.configs else []
+    records += [(ModeKey(subject), None)] if subject in state.modes else []
+    return records
+
+
+def _check_unreferenced(
+    state: RegistryState, version: Version, *, permanent: bool, but: str | None = None
+) -> None:
+    """Refuse to delete what others refer to, for ever also what deleted ones do: messages that
+    were written with these can still be read."""
+    for each in state.referrers(version.subject, version.version):
+        if each.subject != but and (permanent or not each.deleted):
+            raise reference_exists(version.subject, version.version)
 
 
 OPERATIONS = (

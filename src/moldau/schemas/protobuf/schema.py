@@ -54,6 +54,20 @@ class ProtobufSchema:
         file.name = "default" if file.name == MAIN else file.name
         return base64.b64encode(file.SerializeToString()).decode("ascii")
 
+    def without_extensions(self) -> str:
+        """Return the canonical text without extensions, and without room for any."""
+        known = self.known_options()
+        file = type(known)()
+        file.CopyFrom(known)
+        file.ClearField("extension")
+        messages = list(file.message_type)
+        while messages:
+            message = messages.pop()
+            message.ClearField("extension")
+            message.ClearField("extension_range")
+            messages += message.nested_type
+        return proto_text(file)
+
     def problems_reading(self, writer: ProtobufSchema) -> list[Incompatibility]:
         """Return why this schema cannot read what the other one writes."""
         return reading_problems(

@@ -107,8 +107,9 @@ class RegistryState:
             case DeleteSubjectKey(), DeleteSubjectValue():
                 self._delete_subject(value.subject, value.version)
             case ClearSubjectKey(), _ if value is not None:
-                for version in list(self._subjects.get(key.subject, ())):
-                    self._remove(key.subject, version)
+                for version in self.versions(key.subject, deleted=True):
+                    if version.deleted:
+                        self._remove(key.subject, version.version)
             case _, HighestIds():
                 for context, highest in value.highest_ids.items():
                     self._highest[context] = max(highest, self._highest.get(context, 0))

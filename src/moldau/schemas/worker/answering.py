@@ -5,21 +5,21 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from moldau.schemas.parsing import parse
-from moldau.schemas.schema import Dependency, InvalidSchema, Schema
+from moldau.schemas.parsing import formatted, parse
+from moldau.schemas.schema import Dependency, InvalidSchema, Schema, without_empty
 from moldau.schemas.worker.messages import (
     Admit,
     Admitted,
     Answer,
     Done,
     Forgotten,
+    Format,
+    Formatted,
     Invalid,
     Keep,
     Known,
     Numbered,
     Request,
-    Serialize,
-    Serialized,
 )
 
 _LONGEST_REASON = 1_000
@@ -30,9 +30,8 @@ _kept: dict[int, Numbered] = {}
 def answer(request: Request) -> Answer:
     """Return the answer to a request, whatever it does to the parsers."""
     try:
-        if isinstance(request, Serialize):
-            parsed = _parse(request.schema, request.dependencies)
-            return Serialized(parsed.serialized())
+        if isinstance(request, Format):
+            return Formatted(formatted(request.schema, request.dependencies, request.form))
         if isinstance(request, Keep):
             return _keep(request)
         if any(number not in _kept for _, number in request.kept):
@@ -109,7 +108,7 @@ def _is_same(request: Admit, text: str, known: Known) -> bool:
     if schema.schema_type is not other.schema_type or schema.references != other.references:
         return False
     for mine, theirs in ((schema.metadata, other.metadata), (schema.rule_set, other.rule_set)):
-        if mine is not None and mine != theirs:
+        if mine is not None and mine != without_empty(theirs):
             return False
     if text == other.schema:
         return True

@@ -69,14 +69,15 @@ class Admitted(msgspec.Struct, frozen=True, tag=True):
     problems: list[str] = []
 
 
-class Serialize(msgspec.Struct, frozen=True, tag=True):
-    """Asks for the file descriptor of a Protobuf schema, in base64."""
+class Format(msgspec.Struct, frozen=True, tag=True):
+    """Asks for the text of a schema in another form; see `formatted`."""
 
     schema: Schema
+    form: str
     dependencies: list[Dependency] = []
 
 
-class Serialized(msgspec.Struct, frozen=True, tag=True):
+class Formatted(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
@@ -86,8 +87,8 @@ class Invalid(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Request = Admit | Serialize | Keep
-Answer = Admitted | Serialized | Invalid | Done | Forgotten
+Request = Admit | Format | Keep
+Answer = Admitted | Formatted | Invalid | Done | Forgotten
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
