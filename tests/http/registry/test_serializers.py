@@ -4,19 +4,56 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
-from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
-from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
-from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.schema_registry import (
+    AssociationCreateOrUpdateInfo,
+    AssociationCreateOrUpdateRequest,
+    Metadata,
+    MetadataProperties,
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    header_schema_id_serializer,
+)
+from confluent_kafka.schema_registry.avro import (
+    AsyncAvroDeserializer,
+    AsyncAvroSerializer,
+    AvroDeserializer,
+    AvroSerializer,
+)
+from confluent_kafka.schema_registry.common.serde import SubjectNameStrategyType
+from confluent_kafka.schema_registry.json_schema import (
+    AsyncJSONDeserializer,
+    AsyncJSONSerializer,
+    JSONDeserializer,
+    JSONSerializer,
+)
+from confluent_kafka.schema_registry.protobuf import (
+    AsyncProtobufDeserializer,
+    AsyncProtobufSerializer,
+    ProtobufDeserializer,
+    ProtobufSerializer,
+)
 from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from moldau.schemas import RegisteredAvroSerializer, RegistryClient, SchemaStore
 from moldau.schemas.header import VALUE_HEADER, pack_guid
 from moldau.testing import Broker
+from tests.http.registry.asynchronous import AwaitedClient
+
+Make = Callable[..., Callable[..., Any]]
+ASYNCHRONOUS = {
+    AvroSerializer: AsyncAvroSerializer,
+    AvroDeserializer: AsyncAvroDeserializer,
+    JSONSerializer: AsyncJSONSerializer,
+    JSONDeserializer: AsyncJSONDeserializer,
+    ProtobufSerializer: AsyncProtobufSerializer,
+    ProtobufDeserializer: AsyncProtobufDeserializer,
+}
 
 ORDER = {
     "type": "record",
@@ -36,44 +73,59 @@ JSON_ORDER = {
 
 
 @pytest.fixture
+def client(either_client: SchemaRegistryClient) -> SchemaRegistryClient:
+    return either_client
+
+
+@pytest.fixture
+def make(client: SchemaRegistryClient) -> Make:
+    """Makes a serializer of the kind that fits the client."""
+    found: Any = client
+    if isinstance(found, AwaitedClient):
+        awaited = found.make
+        return lambda kind, *arguments, **more: awaited(ASYNCHRONOUS[kind], *arguments, **more)
+    return lambda kind, *arguments, **more: kind(*arguments, **more)
+
+
+@pytest.fixture
 def context() -> SerializationContext:
     return SerializationContext(f"t-{uuid.uuid4().hex[:8]}", MessageField.VALUE)
 
 
-def test_avro(client: SchemaRegistryClient, context: SerializationContext) -> None:
-    serialize = AvroSerializer(client, json.dumps(ORDER))
+def test_avro(client: SchemaRegistryClient, make: Make, context: SerializationContext) -> None:
+    serialize = make(AvroSerializer, client, json.dumps(ORDER))
     payload = serialize({"id": 1, "item": "tea"}, context)
     assert payload is not None
     client.clear_caches()
-    assert AvroDeserializer(client)(payload, context) == {"id": 1, "item": "tea"}
+    assert make(AvroDeserializer, client)(payload, context) == {"id": 1, "item": "tea"}
     fields = [*ORDER["fields"], {"name": "price", "type": "double", "default": 0.5}]
     newer = json.dumps({**ORDER, "fields": fields})
-    AvroSerializer(client, newer)({"id": 1, "item": "tea", "price": 2.0}, context)
+    make(AvroSerializer, client, newer)({"id": 1, "item": "tea", "price": 2.0}, context)
     assert client.get_versions(f"{context.topic}-value") == [1, 2]
-    read = AvroDeserializer(client, newer)(payload, context)
+    read = make(AvroDeserializer, client, newer)(payload, context)
     assert read == {"id": 1, "item": "tea", "price": 0.5}
 
 
 def test_avro_that_may_not_register(
-    client: SchemaRegistryClient, context: SerializationContext
+    client: SchemaRegistryClient, make: Make, context: SerializationContext
 ) -> None:
-    AvroSerializer(client, json.dumps(ORDER))({"id": 1, "item": "tea"}, context)
+    make(AvroSerializer, client, json.dumps(ORDER))({"id": 1, "item": "tea"}, context)
     client.clear_caches()
     for conf in (
         {"auto.register.schemas": False},
         {"auto.register.schemas": False, "use.latest.version": True},
         {"normalize.schemas": True},
     ):
-        again = AvroSerializer(client, json.dumps(ORDER), conf=conf)
+        again = make(AvroSerializer, client, json.dumps(ORDER), conf=conf)
         assert again({"id": 2, "item": "tea"}, context)
 
 
-def test_json(client: SchemaRegistryClient, context: SerializationContext) -> None:
-    serialize = JSONSerializer(json.dumps(JSON_ORDER), client)
+def test_json(client: SchemaRegistryClient, make: Make, context: SerializationContext) -> None:
+    serialize = make(JSONSerializer, json.dumps(JSON_ORDER), client)
     payload = serialize({"id": 1, "item": "tea"}, context)
     assert payload is not None
     client.clear_caches()
-    deserialize = JSONDeserializer(None, schema_registry_client=client)
+    deserialize = make(JSONDeserializer, None, schema_registry_client=client)
     assert deserialize(payload, context) == {"id": 1, "item": "tea"}
     with pytest.raises(SerializationError):
         serialize({"item": "no id"}, context)
@@ -103,12 +155,14 @@ def message_classes() -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-def test_protobuf_with_imports(client: SchemaRegistryClient, context: SerializationContext) -> None:
+def test_protobuf_with_imports(
+    client: SchemaRegistryClient, make: Make, context: SerializationContext
+) -> None:
     order, _ = message_classes()
     value = order(id=7)
     value.at.city = "Praha"
     value.when.seconds = 5
-    serialize = ProtobufSerializer(order, client, {"use.deprecated.format": False})
+    serialize = make(ProtobufSerializer, order, client, {"use.deprecated.format": False})
     payload = serialize(value, context)
     assert payload is not None
     subject = f"{context.topic}-value"
@@ -119,7 +173,7 @@ def test_protobuf_with_imports(client: SchemaRegistryClient, context: Serializat
     references = kept.schema.references or []
     assert [reference.name for reference in references] == ["place.proto"]
     assert "message Order {" in (kept.schema.schema_str or "")
-    deserialize = ProtobufDeserializer(order, {"use.deprecated.format": False}, client)
+    deserialize = make(ProtobufDeserializer, order, {"use.deprecated.format": False}, client)
     read = deserialize(payload, context)
     assert (read.id, read.at.city, read.when.seconds) == (7, "Praha", 5)
     # The same message again finds the same version.
@@ -127,29 +181,31 @@ def test_protobuf_with_imports(client: SchemaRegistryClient, context: Serializat
     assert client.get_versions(subject) == [1]
 
 
-def test_guids_in_headers(client: SchemaRegistryClient, context: SerializationContext) -> None:
+def test_guids_in_headers(
+    client: SchemaRegistryClient, make: Make, context: SerializationContext
+) -> None:
     """All three serializers, told to put the name of the schema into a header."""
     in_header = {"schema.id.serializer": header_schema_id_serializer}
     order, _ = message_classes()
     deprecated = {"use.deprecated.format": False}
     for serialize, deserialize, value in (
         (
-            AvroSerializer(client, json.dumps(ORDER), conf=in_header),
-            AvroDeserializer(client),
+            make(AvroSerializer, client, json.dumps(ORDER), conf=in_header),
+            make(AvroDeserializer, client),
             POT,
         ),
         (
-            JSONSerializer(json.dumps(JSON_ORDER), client, conf=in_header),
-            JSONDeserializer(None, schema_registry_client=client),
+            make(JSONSerializer, json.dumps(JSON_ORDER), client, conf=in_header),
+            make(JSONDeserializer, None, schema_registry_client=client),
             POT,
         ),
         (
-            ProtobufSerializer(order, client, in_header | deprecated),
-            ProtobufDeserializer(order, deprecated, client),
+            make(ProtobufSerializer, order, client, in_header | deprecated),
+            make(ProtobufDeserializer, order, deprecated, client),
             order(id=7, at={"city": "Praha"}),
         ),
     ):
-        topic = f"{context.topic}-{type(value).__name__}-{type(serialize).__name__}"
+        topic = f"t-{uuid.uuid4().hex[:8]}"
         headers: list[Any] = []
         where = SerializationContext(topic, MessageField.VALUE, headers)
         payload = serialize(value, where)
@@ -161,6 +217,93 @@ def test_guids_in_headers(client: SchemaRegistryClient, context: SerializationCo
         assert guid is not None
         assert key == VALUE_HEADER
         assert name.startswith(pack_guid(guid))
+
+
+def test_serializers_choose_a_schema_as_they_are_told(
+    client: SchemaRegistryClient, make: Make, context: SerializationContext
+) -> None:
+    subject = f"{context.topic}-value"
+    owner = Metadata(None, MetadataProperties({"owner": "shop"}), None)
+    first = client.register_schema(subject, Schema(json.dumps(ORDER), "AVRO", [], owner))
+    fields = [*ORDER["fields"], {"name": "price", "type": "double", "default": 0.5}]
+    newer = json.dumps({**ORDER, "fields": fields})
+    second = client.register_schema(subject, Schema(newer, "AVRO"))
+    choices: tuple[tuple[dict[str, Any], int], ...] = (
+        ({"use.schema.id": first}, first),
+        ({"use.latest.with.metadata": {"owner": "shop"}}, first),
+        ({"use.latest.version": True}, second),
+    )
+    for choice, expected in choices:
+        client.clear_caches()
+        conf = {"auto.register.schemas": False, **choice}
+        payload = make(AvroSerializer, client, conf=conf)(POT, context)
+        assert payload[1:5] == expected.to_bytes(4, "big"), conf
+        read = make(AvroDeserializer, client, conf={"use.latest.version": True})(payload, context)
+        assert read == POT | {"price": 0.5}
+    assert client.get_versions(subject) == [1, 2]
+
+
+@pytest.mark.parametrize("strategy", ["TOPIC", "RECORD", "TOPIC_RECORD", "ASSOCIATED"])
+def test_subjects_are_named_by_any_strategy(
+    client: SchemaRegistryClient, make: Make, context: SerializationContext, strategy: str
+) -> None:
+    topic, name = context.topic, f"Order_{uuid.uuid4().hex[:8]}"
+    schema = json.dumps({**ORDER, "name": name})
+    subject = {
+        "TOPIC": f"{topic}-value",
+        "RECORD": f"shop.{name}",
+        "TOPIC_RECORD": f"{topic}-shop.{name}",
+        "ASSOCIATED": f"orders-of-{topic}",
+    }[strategy]
+    if strategy == "ASSOCIATED":
+        client.register_schema(subject, Schema(schema, "AVRO"))
+        info = AssociationCreateOrUpdateInfo(subject, "value", "WEAK")
+        client.create_association(
+            AssociationCreateOrUpdateRequest(topic, "lkc-1", f"id-{topic}", "topic", [info])
+        )
+    conf = {"subject.name.strategy.type": SubjectNameStrategyType[strategy]}
+    payload = make(AvroSerializer, client, schema, conf=conf)(POT, context)
+    assert client.get_versions(subject) == [1]
+    client.clear_caches()
+    assert make(AvroDeserializer, client, conf=conf)(payload, context) == POT
+
+
+def test_schemas_that_refer_to_others(
+    client: SchemaRegistryClient, make: Make, context: SerializationContext
+) -> None:
+    """Serializers ask for each of them by its subject and version."""
+    city = {"type": "record", "name": "City", "fields": [{"name": "name", "type": "string"}]}
+    place = {"type": "record", "name": "Place", "fields": [{"name": "in", "type": "City"}]}
+    order = {**ORDER, "namespace": "", "fields": [{"name": "at", "type": "Place"}]}
+    json_city = {"type": "object", "properties": {"name": {"type": "string"}}}
+    json_place = {"type": "object", "properties": {"in": {"$ref": "City"}}}
+    json_order = {"title": "Order", "type": "object", "properties": {"at": {"$ref": "Place"}}}
+    value = {"at": {"in": {"name": "Praha"}}}
+    for kind, schemas in (
+        ("AVRO", (city, place, order)),
+        ("JSON", (json_city, json_place, json_order)),
+    ):
+        references: list[SchemaReference] = []
+        for name, schema in zip(("City", "Place"), schemas, strict=False):
+            subject = f"{context.topic}-{kind}-{name}"
+            client.register_schema(subject, Schema(json.dumps(schema), kind, references))
+            references = [SchemaReference(name, subject, 1)]
+        top = Schema(json.dumps(schemas[2]), kind, references)
+        where = SerializationContext(f"{context.topic}-{kind}", MessageField.VALUE)
+        if kind == "AVRO":
+            serialize, deserialize = (
+                make(AvroSerializer, client, top),
+                make(AvroDeserializer, client),
+            )
+        else:
+            serialize = make(JSONSerializer, top, client)
+            deserialize = make(JSONDeserializer, top, schema_registry_client=client)
+        payload = serialize(value, where)
+        client.clear_caches()
+        assert deserialize(payload, where) == value
+        if kind == "JSON":
+            with pytest.raises(SerializationError):
+                serialize({"at": {"in": {"name": 3}}}, where)
 
 
 def test_our_serializer_and_confluents_read_each_others_headers(
