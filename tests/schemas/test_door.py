@@ -126,6 +126,14 @@ def test_a_value_that_was_changed_passes_only_if_it_can_be_read(data: st.DataObj
             decode_avro(each, 0, parsed, parsed)
 
 
+def test_a_number_is_not_written_longer_than_java_reads() -> None:
+    enum = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+    for schema, rest in (("int", b""), (enum, b""), (["null", "boolean"], b"\x01")):
+        ones = (b"\x02", b"\x82\x80\x80\x80\x00", b"\x82\x80\x80\x80\x80\x00")
+        assert verdicts([one + rest for one in ones], schema) == [True, True, False], schema
+    assert verdicts([b"\x82" + b"\x80" * 8 + b"\x00"], "long") == [True]
+
+
 NULLS = {"type": "array", "items": "null"}
 
 
@@ -187,6 +195,26 @@ def test_json_values() -> None:
     ]  # fmt: skip
     found = checked([pack_header(ID) + each for each in payloads], schema, [place])
     assert [index for index, _ in found.problems] == [1, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("constant", [b"NaN", b"-Infinity", b'{"a": [Infinity]}'])
+def test_what_only_python_takes_for_json_is_none(constant: bytes) -> None:
+    found = checked([pack_header(ID) + constant], Schema("{}", SchemaType.JSON))
+    assert [index for index, _ in found.problems] == [0]
+    assert "not JSON" in found.problems[0][1]
+
+
+# Hypothesis is called by the garbage collector, where what is raised is lost.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_value_that_takes_too_long_is_named_and_the_others_are_checked() -> None:
+    """Each level has two ways down, and no way ends well."""
+    down = {"type": "array", "items": {"$ref": "#"}}
+    schema = {"anyOf": [down, {**down, "title": "again"}]}
+    endless = b"[" * 60 + b"1" + b"]" * 60
+    payloads = [pack_header(ID) + each for each in (b"[[]]", endless, b"[1]", b"[]")]
+    found = checked(payloads, Schema(json.dumps(schema), SchemaType.JSON))
+    assert [index for index, _ in found.problems] == [1, 2]
+    assert "takes more than" in found.problems[0][1]
 
 
 _A: dict[str, Any] = {"patternProperties": {"^(a+)+$": {}}}

@@ -1,4 +1,4 @@
-"""What the API lets pass and refuses, where Confluent's registry is particular about it."""
+"""Rules of the registry's API, where Confluent's is particular."""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ def _leaf(data: Octets, at: Number, end: Number, kind: Number, number: Number) -
     if kind == NULL:
         return at
     if kind in (LONG, INT, ENUM):
-        value, after = _varint(data, at, end, 10)
+        # As Java reads them: one that is written longer than it can be is none.
+        value, after = _varint(data, at, end, 10 if kind == LONG else 5)
         if after < 0:
             return np.int64(BAD)
         if kind == INT and not -(1 << 31) <= value < (1 << 31):
@@ -172,7 +173,7 @@ def _value(
             stack[depth, 0], stack[depth, 1], stack[depth, 2] = node, 0, -1
             depth += 1
         elif kind == UNION:
-            branch, at = _varint(data, at, end, 10)
+            branch, at = _varint(data, at, end, 5)
             if at < 0 or not 0 <= branch < nodes[node, 2]:
                 return np.int64(BAD)
             node = children[nodes[node, 1] + branch]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NoReturn
 
 from moldau.schemas.door.patterns import UnboundedPattern, bound_patterns
 from moldau.schemas.json_schema.documents import Documents
@@ -13,10 +15,47 @@ from moldau.schemas.schema import Dependency, Schema, SchemaType
 # Says what is wrong with a payload behind its header; None if nothing is.
 Check = Callable[[bytes], str | None]
 
+# The most CPU time for one value. A schema with alternatives that lead back to it may take twice as
+# long for each level of a value.
+_MOST_CPU_S = 1.0
+
+
+class TakesTooLong(Exception):
+    """A value that has used up its time."""
+
+
+class _Clock:
+    """The CPU time of one value. Only for a process of its own, in its main thread."""
+
+    def __init__(self) -> None:
+        self._is_running = False
+        signal.signal(signal.SIGVTALRM, self._ring)
+
+    def _ring(self, *_: object) -> None:
+        if self._is_running:
+            raise TakesTooLong
+
+    def bounded(self, check: Check, payload: bytes) -> str | None:
+        self._is_running = True
+        # It rings again and again: what is raised while the garbage collector calls is lost.
+        signal.setitimer(signal.ITIMER_VIRTUAL, _MOST_CPU_S, _MOST_CPU_S / 10)
+        try:
+            try:
+                return check(payload)
+            finally:
+                self._is_running = False
+        except TakesTooLong:
+            return f"to check it takes more than {_MOST_CPU_S:g} s of CPU time"
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+_clock = lru_cache(maxsize=1)(_Clock)
+
 
 def check_of(schema: Schema, dependencies: Sequence[Dependency]) -> Check:
     if schema.schema_type is SchemaType.JSON:
-        return _json_check(schema, dependencies)
+        return partial(_clock().bounded, _json_check(schema, dependencies))
     return _protobuf_check(schema, dependencies)
 
 
@@ -41,7 +80,7 @@ def _json_check(schema: Schema, dependencies: Sequence[Dependency]) -> Check:
 
     def check(payload: bytes) -> str | None:
         try:
-            value = json.loads(payload)
+            value = json.loads(payload, parse_constant=_refuse)
         except (ValueError, RecursionError) as problem:
             return f"not JSON: {problem}"
         try:
@@ -56,6 +95,11 @@ def _json_check(schema: Schema, dependencies: Sequence[Dependency]) -> Check:
         return f"not a value of the schema: /{place}: {first.message}"[:500]
 
     return check
+
+
+def _refuse(constant: str) -> NoReturn:
+    """NaN and the like, which Python's parser takes, are no JSON."""
+    raise ValueError(f"{constant} is no value")
 
 
 def _protobuf_check(schema: Schema, dependencies: Sequence[Dependency]) -> Check:
