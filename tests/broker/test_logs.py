@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 import threading
 import time
@@ -86,6 +87,36 @@ def test_every_line_of_a_broker_that_logs_json_is_an_object_with_its_fields(
     for line in lines:
         assert {"time", "level", "logger", "message", "broker"} <= line.keys()
         assert line["broker"] == 0
+
+
+OTHERS = """
+import logging, threading, warnings
+from moldau.broker.logs import configure
+
+configure("json", "INFO", broker=7)
+logging.getLogger("asyncio").error("Task exception was never retrieved")
+logging.getLogger("kazoo.client").info("nobody wants to know")
+warnings.warn("this is old")
+thread = threading.Thread(target=lambda: 1 / 0, name="busy")
+thread.start()
+thread.join()
+logging.getLogger("moldau.broker").info("moldau's own")
+"""
+
+
+def test_what_libraries_and_failing_threads_say_is_json_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OTHERS], stderr=subprocess.PIPE, text=True, timeout=60, check=True
+    )
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["logger"], line["level"], line["broker"]) for line in lines] == [
+        ("asyncio", "error", 7),
+        ("py.warnings", "warning", 7),
+        ("moldau", "error", 7),
+        ("moldau.broker", "info", 7),
+    ]
+    assert lines[2]["message"] == "the thread busy failed"
+    assert "ZeroDivisionError" in lines[2]["exception"]
 
 
 def test_a_slow_write_is_logged_with_what_it_waited_for(

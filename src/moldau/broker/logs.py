@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from typing import Any
 
@@ -60,11 +61,23 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(form: str, level: str, **fields: Any) -> None:
-    """Send moldau's log lines to stderr; for a process that is a broker and nothing else."""
+    """Send log lines to stderr: moldau's, and what libraries, Python and threads that fail warn of,
+    so that whoever reads lines of JSON finds nothing else. For a process of moldau's alone."""
     handler = logging.StreamHandler(sys.stderr)
     is_terminal = sys.stderr.isatty()
     handler.setFormatter(JsonFormatter(fields) if form == "json" else TextFormatter(is_terminal))
-    root = logging.getLogger("moldau")
-    root.handlers[:] = [handler]
-    root.setLevel(level)
-    root.propagate = False
+    for name, lowest in (("moldau", level), ("", "WARNING")):
+        root = logging.getLogger(name)
+        root.handlers[:] = [handler]
+        root.setLevel(lowest)
+    logging.getLogger("moldau").propagate = False
+    logging.captureWarnings(True)
+    threading.excepthook = _tell_of_thread
+
+
+def _tell_of_thread(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_type is SystemExit:
+        return
+    name = "?" if failed.thread is None else failed.thread.name
+    told = (failed.exc_type, failed.exc_value, failed.exc_traceback)
+    logging.getLogger("moldau").error("the thread %s failed", name, exc_info=told)  # type: ignore[arg-type]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
@@ -21,15 +23,19 @@ SOON_S = 60.0
 
 
 def test_a_console_says_where_it_is_shows_the_cluster_and_ends_with_a_signal(
-    moldau_session_broker: Broker,
+    moldau_session_broker: Broker, tmp_path: Path
 ) -> None:
     words = ["console", "--listen", "127.0.0.1:0", "--bootstrap", moldau_session_broker.bootstrap]
-    with subprocess.Popen(
-        [sys.executable, "-m", "moldau", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
+    log = tmp_path / "log"
+    with (
+        log.open("w") as err,
+        subprocess.Popen(
+            [sys.executable, "-m", "moldau", *words, "--log-format", "json"],
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+        ) as process,
+    ):
         try:
             assert process.stdout is not None
             found = re.fullmatch(
@@ -42,10 +48,18 @@ def test_a_console_says_where_it_is_shows_the_cluster_and_ends_with_a_signal(
             assert process.wait(SOON_S) == 0
         finally:
             process.kill()
+    for line in log.read_text("utf-8").splitlines():
+        assert {"time", "level", "logger", "message"} <= json.loads(line).keys()
 
 
 def test_a_console_listens_on_loopback_unless_told() -> None:
     assert inspect.signature(console.console).parameters["listen"].default == "127.0.0.1:8080"
+
+
+def test_a_form_of_log_lines_that_is_none_is_refused(moldau: Run) -> None:
+    refused = moldau("console", "--log-format", "xml")
+    assert refused.status == 2
+    assert "text or json" in refused.err
 
 
 @pytest.mark.parametrize("listen", ["8080", ":8080", "127.0.0.1:port", "127.0.0.1:70000"])

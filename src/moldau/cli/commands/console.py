@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import os
 import signal
 from collections.abc import Mapping
@@ -101,6 +100,10 @@ def console(
             help="Where browsers reach this console, if that is not where it listens.",
         ),
     ] = "",
+    log_format: Annotated[
+        str,
+        typer.Option(metavar="FORM", help="Form of log lines: text, or json for programs."),
+    ] = "text",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Serve a web console for a cluster: topics, messages, groups, schemas and more.
@@ -109,6 +112,10 @@ def console(
     client's config asks for SASL, people sign in with users of the brokers, and may do what these
     may.
     """
+    from moldau.broker.logs import configure
+
+    if log_format not in ("text", "json"):
+        raise typer.BadParameter("text or json", param_hint="--log-format")
     settings = settings_of(
         bootstrap,
         registry=registry,
@@ -126,7 +133,7 @@ def console(
             "yellow",
             stderr=True,
         )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    configure(log_format, "INFO")
     asyncio.run(serve(settings, address))
 
 
