@@ -27,7 +27,7 @@ class Contents:
     What a transaction wrote counts once its commit marker is there, unless the key was written
     after it meanwhile: the order is that of the records, not of the markers, since compaction knows
     no other. `open` has what transactions without a marker wrote, by producer id and key: where,
-    and the value, None if it was written over.
+    and the value, None if it was written over; nothing of a key that was deleted after it.
     """
 
     __slots__ = ("latest", "open")
@@ -49,7 +49,10 @@ class Contents:
         else:
             for key, value in _records(data, position):
                 self.latest[key] = value
-                if self.open:
+                if self.open and value is None:
+                    for written in self.open.values():
+                        written.pop(key, None)
+                elif self.open:
                     self._outdate(key, header.base_offset)
 
     def _end(self, producer_id: int, commits: bool) -> None:

@@ -326,8 +326,7 @@ class GroupCoordinator:
         answer: asyncio.Future[Error] = self._loop.create_future()
         found = self._committing(group_id, commit)
         if isinstance(found, Error):
-            is_unknown = found is Error.GROUP_ID_NOT_FOUND
-            answer.set_result(Error.ILLEGAL_GENERATION if is_unknown else found)
+            answer.set_result(found)
         else:
             groups, held = found
             groups.stage(held, transaction, committed, self._host.now_ms(), answer)
@@ -339,7 +338,8 @@ class GroupCoordinator:
         if isinstance(groups, Error):
             return groups
         if commit.generation >= 0 and group_id not in groups.by_id:
-            return Error.GROUP_ID_NOT_FOUND
+            is_staged = commit.is_transactional
+            return Error.ILLEGAL_GENERATION if is_staged else Error.GROUP_ID_NOT_FOUND
         held = groups.get_or_create(group_id)
         error = held.group.check_commit(commit, self._deadlines.now())
         return error or (groups, held)

@@ -16,8 +16,8 @@ class Offsets:
     whose newer offset is not there yet, or waits for the end of a transaction.
 
     What a transaction commits is staged under its producer id, until a marker says what becomes of
-    it. An offset that is committed or deleted after it was staged wins, whatever the marker says:
-    the order is that of the records, which is all that compaction leaves.
+    it. An offset that is committed after it was staged wins, whatever the marker says: the order is
+    that of the records, which is all that compaction leaves. A deletion ends the wait, too.
     """
 
     __slots__ = ("_order", "_staged", "_topics", "_unstable")
@@ -53,7 +53,7 @@ class Offsets:
 
     def remove(self, topic: str, partition: int) -> None:
         if self._staged:
-            self._outdate((topic, partition))
+            self._unstage((topic, partition))
         partitions = self._topics.get(topic)
         if partitions is not None:
             partitions.pop(partition, None)
@@ -106,6 +106,12 @@ class Offsets:
         for keys in self._staged.values():
             if key in keys and (before is None or keys[key][0] < before):
                 keys[key] = keys[key][0], None
+
+    def _unstage(self, key: TopicPartition) -> None:
+        for producer_id, keys in list(self._staged.items()):
+            keys.pop(key, None)
+            if not keys:
+                del self._staged[producer_id]
 
     def expired(
         self, group: Group, emptied_at: int | None, now_ms: int, retention_ms: int

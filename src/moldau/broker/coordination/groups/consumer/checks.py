@@ -115,7 +115,9 @@ def check_commit(state: GroupState, topics: Topics, commit: Commit) -> Error:
     current = state.current(commit.member_id)
     if generation == current.epoch:
         return Error.NONE
-    stale = Error.ILLEGAL_GENERATION if is_classic else Error.STALE_MEMBER_EPOCH
+    # The protocol of transactions knows no epochs of members: clients take them for a bug.
+    has_epoch = not is_classic and not commit.is_transactional
+    stale = Error.STALE_MEMBER_EPOCH if has_epoch else Error.ILLEGAL_GENERATION
     if generation > current.epoch:
         return stale
     for name, partition in commit.partitions:
