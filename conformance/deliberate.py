@@ -318,6 +318,14 @@ DELIBERATE: tuple[Deliberate, ...] = (
         ),
     ),
     Deliberate(
+        "A group is gone with the last that was kept of it; in Kafka with the next look for "
+        "offsets that have expired.",
+        tuple(
+            Place("TxnOffsetCommit", "a_group_of_staged_offsets_alone", f"{what} after its abort")
+            for what in ("described", "listed")
+        ),
+    ),
+    Deliberate(
         "A producer that is fenced cannot abort the transaction of the one that fenced it by "
         "beginning anew; in Kafka it is refused once it has done so.",
         tuple(

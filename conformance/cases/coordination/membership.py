@@ -14,14 +14,15 @@ _PROTOCOLS = [{"name": "range", "metadata": b"r"}, {"name": "roundrobin", "metad
 _JOIN, _SYNC, _BEAT, _LEAVE = 5, 3, 3, 3
 
 
-def ready(s: Session) -> None:
-    """Until groups have a coordinator that is loaded."""
+def ready(s: Session, group: str = "") -> None:
+    """Until groups, or this one, have a coordinator that is loaded."""
+    name = group or s.scope
 
     def there() -> bool:
-        answer = s.quietly(Api.FIND_COORDINATOR, 1, key="any", key_type=0)
+        answer = s.quietly(Api.FIND_COORDINATOR, 1, key=group or "any", key_type=0)
         if int(answer.error_code) != 0:
             return False
-        beat = s.quietly(Api.HEARTBEAT, 0, group_id=s.scope, generation_id=1, member_id="m")
+        beat = s.quietly(Api.HEARTBEAT, 0, group_id=name, generation_id=1, member_id="m")
         return int(beat.error_code) not in (14, 15, 16)
 
     s.until(there, "coordinator")

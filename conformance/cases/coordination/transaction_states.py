@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from conformance.cases.coordination.membership import ready
 from conformance.cases.coordination.transactions import Transaction
 from conformance.registry import case
 from conformance.session import Session
@@ -35,10 +36,7 @@ class Producer:
     def __init__(self, s: Session) -> None:
         self.s = s
         self.topic, self.group = s.topic(), s.name("g")
-        s.until(
-            lambda: int(s.quietly(Api.FIND_COORDINATOR, 0, key=self.group).error_code) == 0,
-            "coordinator",
-        )
+        ready(s, self.group)
         self.txn = Transaction(s).init()
 
     def be(self, state: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from conformance.cases.coordination.membership import ready
 from conformance.cases.tools import TOOLS, run
 from conformance.registry import case, scenario
 from conformance.session import Session
@@ -214,9 +215,7 @@ def groups_in_transactions(s: Session, version: int) -> None:
 @case(Api.TXN_OFFSET_COMMIT)
 def offsets_in_transactions(s: Session, version: int) -> None:
     topic, txn, group = s.topic(), Transaction(s).init(), s.name("g")
-    s.until(
-        lambda: int(s.quietly(Api.FIND_COORDINATOR, 0, key=group).error_code) == 0, "coordinator"
-    )
+    ready(s, group)
 
     def commit(what: str, name: str = topic, index: int = 0, **more: Any) -> None:
         partition = {"partition_index": index, "committed_offset": 5, "committed_metadata": "m"}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from conformance.cases.coordination.membership import ready
 from conformance.cases.coordination.transactions import Transaction
 from conformance.registry import case
 from conformance.session import Session
@@ -36,10 +37,7 @@ class Transitions:
         self._s = s
         self.topic = s.topic(_PARTITIONS, {"flush.messages": "1"})
         self.group = s.name("g")
-        s.until(
-            lambda: int(s.quietly(Api.FIND_COORDINATOR, 0, key=self.group).error_code) == 0,
-            "coordinator",
-        )
+        ready(s, self.group)
         self._txn = Transaction(s)
 
     def ask(self, what: str, dialect: str, commits: bool, question: Ask, *, adds: bool) -> None:
