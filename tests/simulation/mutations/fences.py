@@ -23,6 +23,7 @@ FENCES = (
         "        return partition.is_leader and partition.leader_epoch == self.leader_epoch\n",
         "        return partition.is_leader\n",
         "transactions",
+        2,
         also=(
             (
                 _SHARDS,
