@@ -8,6 +8,8 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PAGE    := $(shell find console -name node_modules -prune -o -type f -print) tools/console.py
+# Three at a time even on two cores: tests wait for processes more than they compute.
+WORKERS ?= 3
 SOURCES := $(shell find src examples \( -name __pycache__ -o -path src/moldau/console/page \) -prune -o -print) pyproject.toml README.md LICENSE
 
 # Workers of the tests and the programs that they start read what one of them has compiled.
@@ -39,12 +41,11 @@ install: $(VENV)/.package
 
 console: $(VENV)/.console
 
-# Three at a time even on two cores: tests wait for processes more than they compute.
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=20 -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 -m "not slow" $(PYTEST_ARGS)
 
-test-slow: $(VENV)/.package $(VENV)/.spark $(VENV)/.browser
-	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=20 -m slow $(PYTEST_ARGS)
+test-slow: $(VENV)/.package $(VENV)/.spark $(VENV)/.browser $(VENV)/.classes
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 -m slow $(PYTEST_ARGS)
 
 lint: $(VENV)/.package $(VENV)/.spark
 	$(BIN)/ruff check
@@ -108,6 +109,12 @@ $(VENV)/.spark: $(VENV)/.dependencies
 		extras = p['optional-dependencies']; \
 		print(*(e for e in extras['spark'] + extras['iceberg'] if not e.startswith('moldau')), sep='\n')" > $(VENV)/spark.txt
 	@$(PIP) install -r $(VENV)/spark.txt -c constraints.txt
+	@touch $@
+
+# Spark starts at half the cost with it. The slow tests do so often enough for it to pay.
+$(VENV)/.classes: $(VENV)/.spark | $(VENV)/.package
+	@echo "Archiving the classes that Spark loads (half a minute, once)"
+	@$(BIN)/python -m tests.spark.class_archive || true
 	@touch $@
 
 $(VENV)/.plots: $(VENV)/.dependencies

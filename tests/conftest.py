@@ -17,6 +17,8 @@ from moldau.testing import Ensemble
 from tests.clean_tree import tree
 from tests.ensemble import EnsembleKeeper, running_ensemble
 from tests.hangs import pytest_runtest_protocol
+from tests.queues import in_order
+from tests.spark.class_archive import quick_java
 
 __all__ = ["pytest_runtest_protocol"]
 
@@ -26,9 +28,6 @@ __all__ = ["pytest_runtest_protocol"]
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
-
-# The limit of a test that takes minutes.
-_LONG_S = 900
 
 NO_ZOOKEEPER = find_spec("pyspark") is None
 
@@ -41,8 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # In the background of a script Ctrl-C is ignored; tests end programs by it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Whoever starts Spark here does little with it: compiling that well costs more than it saves.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_java())
     if hasattr(config, "workerinput") and config.args == ["tests"]:
         number = int(config.workerinput["workerid"].removeprefix("gw"))
         config.args = folders_from(number / config.workerinput["workercount"])
@@ -60,19 +58,10 @@ def folders_from(part: float) -> list[str]:
     return [str(path) for path in entries[first:] + entries[:first]]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what needs Spark first: `--dist worksteal` gives the first tests to one worker, and takes
-    from the end of its queue what others do, so that only one of them starts a Spark. What takes
-    minutes comes before all: begun late, it would run on alone."""
-    items.sort(
-        key=lambda item: (item.get_closest_marker("spark") is None, not _is_long(item), item.path)
-    )
-
-
-def _is_long(item: pytest.Item) -> bool:
-    limit = item.get_closest_marker("timeout")
-    return limit is not None and limit.args[0] >= _LONG_S
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort what is left to run: for one of several workers, or for one that runs them all."""
+    items[:] = in_order(items, getattr(config, "workerinput", {}).get("workercount", 1))
 
 
 @pytest.hookimpl(optionalhook=True)

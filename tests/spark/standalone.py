@@ -13,12 +13,12 @@ from typing import Self
 import pyspark
 
 from moldau.spark.runtime.java import find_java_home
+from tests.spark.class_archive import quick_java
 
 START_WITHIN_S = 120.0
 STOP_WITHIN_S = 20.0
 HOST = "127.0.0.1"
-# Starts sooner and with fewer threads, which is what counts in tests.
-QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+QUICK_JAVA = quick_java()
 SPARK_HOME = Path(pyspark.__file__).parent
 # What a session on such a cluster needs.
 ON_THIS_MACHINE = {

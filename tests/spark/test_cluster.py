@@ -217,7 +217,7 @@ def test_a_speculative_attempt_that_is_faster_leaves_every_row_of_the_sink_once(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(500)
 def test_rows_of_the_sink_are_there_once_though_executors_die_while_they_stage(
     spark: SparkSession, cluster: StandaloneSpark, moldau_session_broker: Broker, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ ROUNDS = 10
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found in /proc")
 def test_every_row_is_there_once_whatever_dies(tmp_path: Path) -> None:
     from tests.torture.sink import SinkTorture
