@@ -171,7 +171,7 @@ def test_a_dead_broker_loses_its_leaderships_long_before_its_session(ensemble: E
     asyncio.run(scenario())
 
 
-def test_when_the_controller_dies_another_takes_the_office(ensemble: Ensemble) -> None:
+def test_when_the_controller_dies_another_takes_over(ensemble: Ensemble) -> None:
     async def scenario() -> None:
         async with cluster(ensemble) as c:
             first = await c.controller()
@@ -232,7 +232,7 @@ def test_a_stopping_broker_hands_over_without_asking_anybody(ensemble: Ensemble)
     asyncio.run(scenario())
 
 
-def test_a_controller_that_is_about_to_stop_leaves_the_office_to_another(
+def test_a_controller_that_is_about_to_stop_hands_over_to_another(
     ensemble: Ensemble,
 ) -> None:
     async def scenario() -> None:

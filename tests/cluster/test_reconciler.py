@@ -45,7 +45,7 @@ class Settings:
 
 
 class Cluster:
-    """Broker 0 is real and holds the office; the others only exist in the state."""
+    """Broker 0 is real and the controller; the others only exist in the state."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.store = EmbeddedStore(folder, BrokerInfo(0, "127.0.0.1", 1))

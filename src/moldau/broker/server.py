@@ -126,7 +126,6 @@ class Broker:
         if any(each.is_inter_broker and each.door is not None for each in self.listeners):
             from moldau.broker.net.doors.inter_broker import inter_broker_security
 
-            self._inter_broker_security = inter_broker_security
             self.peers.security = inter_broker_security(settings, settings.given)
         self.controller = Controller(self.store, settings, node.id, self.peers)
         self.forwarding = Forwarding(node, self.controller, self.peers)
@@ -393,6 +392,8 @@ class Broker:
             if listener.door is not None:
                 listener.door.configure(given)
                 if listener.is_inter_broker and self.peers.security is not None:
-                    self.peers.security = self._inter_broker_security(node.settings, given)
+                    from moldau.broker.net.doors.inter_broker import inter_broker_security
+
+                    self.peers.security = inter_broker_security(node.settings, given)
         for name in self.state.topics:
             self.replicas.configure(name)

@@ -20,7 +20,7 @@ from moldau.testing.waiting import until_async
 from tests.cluster.zookeeper.clusters import Member, joined, partition, topic
 
 
-def test_a_second_life_replaces_the_registration_and_the_office_of_the_first(connect: str) -> None:
+def test_a_second_life_ends_the_registration_and_the_election_of_the_first(connect: str) -> None:
     async def scenario() -> None:
         async with joined(connect, 1, 2, rejoins=False) as (first, other):
             second = Member(connect, 1)
@@ -30,7 +30,7 @@ def test_a_second_life_replaces_the_registration_and_the_office_of_the_first(con
                 await until_async(lambda: first.fences == [True])
                 await until_async(lambda: other.store.state.brokers.get(1) == second.registered)
                 assert BrokerLeft(1) in other.changes
-                # The first learns of its office after it learns of its registration.
+                # The first learns that it lost the election after it learns of its registration.
                 await until_async(lambda: not first.store._election.is_held)
                 await until_async(
                     lambda: second.store._election.is_held or other.store._election.is_held

@@ -237,7 +237,7 @@ def test_when_the_controller_leaves_another_is_elected_and_all_know(connect: str
     asyncio.run(scenario())
 
 
-def test_a_vacant_office_is_not_taken_by_who_is_not_registered(connect: str) -> None:
+def test_who_is_not_registered_is_not_elected_though_there_is_no_controller(connect: str) -> None:
     async def scenario() -> None:
         store = ZooKeeperStore(connect, 1)
         await store.open()

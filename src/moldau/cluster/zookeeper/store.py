@@ -231,7 +231,7 @@ class ZooKeeperStore:
                 else:
                     await self._commits.write(draft, [*self._registrations.guards, *joining])
             except NotController:
-                self._lose_office()
+                self._step_down()
                 raise
             except Displaced as problem:
                 if self._registrations.guards:
@@ -281,7 +281,7 @@ class ZooKeeperStore:
 
     def _lose_session(self) -> None:
         self._lose_registration("its ZooKeeper session ended")
-        self._lose_office()
+        self._step_down()
 
     def _lose_registration(self, reason: str) -> None:
         if self._registered is not None:
@@ -289,7 +289,7 @@ class ZooKeeperStore:
             self._registrations.lose()
             self._fence.close(reason)
 
-    def _lose_office(self) -> None:
+    def _step_down(self) -> None:
         self._election.lose()
         if self.state.controller_id == self.broker_id:
             self._tree.publish([ControllerElected(NOBODY)])
@@ -303,7 +303,7 @@ class ZooKeeperStore:
                 await self._refresh(stale)
             except NotController as error:
                 logger.info("%s", error)
-                self._lose_office()
+                self._step_down()
                 self._refresher.mark(*stale)
 
     async def _refresh(self, stale: set[str]) -> None:
@@ -367,7 +367,7 @@ class ZooKeeperStore:
         if registered.stopping and self._election.is_held:
             # Another takes over before this broker is gone.
             await self._election.depose(self.broker_id)
-            self._lose_office()
+            self._step_down()
         self._refresher.mark("controller")
         return registered
 
@@ -376,7 +376,7 @@ class ZooKeeperStore:
         try:
             was_it = await self._registrations.expel(broker, self._election.guards, notice)
         except Refused as refusal:
-            self._lose_office()
+            self._step_down()
             raise NotController("another broker has been elected controller") from refusal
         if was_it:
             logger.info("removed the registration of broker %d: it is gone", broker.id)
