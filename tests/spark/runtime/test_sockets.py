@@ -21,8 +21,7 @@ from pathlib import Path
 from moldau.spark import session
 
 bootstrap, topic = sys.argv[1:]
-config = {"spark.driver.memory": "512m", "spark.python.unix.domain.socket.enabled": "true"}
-spark = session("sockets", master="local[2]", config=config)
+spark = session("sockets", master="local[2]", config={"spark.driver.memory": "512m"})
 folder = Path(spark.conf.get("spark.python.unix.domain.socket.dir"))
 frame = spark.read.format("moldau").option("kafka.bootstrap.servers", bootstrap)
 frame = frame.option("subscribe", topic).load()
@@ -43,24 +42,53 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+HOLDER = """
+import time
+from moldau.spark.runtime.sockets import socket_settings
+
+print(socket_settings()["spark.python.unix.domain.socket.dir"], flush=True)
+time.sleep(60)
+"""
+
+
 def test_folders_of_dead_processes_are_removed(
     short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait(30)
-    dead = short_folder / f"moldau-sockets-{ended.pid}-abc"
-    alive = short_folder / f"moldau-sockets-{os.getppid()}-abc"
-    others = short_folder / "moldau-sockets-are-fine"
-    for each in (dead, alive, others):
-        each.mkdir()
+    environment = os.environ | {"TMPDIR": str(short_folder)}
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(short_folder))
+    others = short_folder / "moldau-others"
+    others.mkdir()
+    sockets._folder.cache_clear()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER], env=environment, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        try:
+            assert holder.stdout is not None
+            held = Path(holder.stdout.readline().strip())
+            ours = Path(sockets.socket_settings()["spark.python.unix.domain.socket.dir"])
+            assert set(short_folder.iterdir()) == {held, others, ours}
+            assert ours.stat().st_mode & 0o077 == 0
+            holder.kill()
+            holder.wait(30)
+            sockets._folder.cache_clear()
+            again = Path(sockets.socket_settings()["spark.python.unix.domain.socket.dir"])
+        finally:
+            holder.kill()
+            sockets._folder.cache_clear()
+    assert set(short_folder.iterdir()) == {others, ours, again}
+
+
+def test_a_cluster_after_a_local_session_has_no_use_for_its_sockets(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(short_folder))
     sockets._folder.cache_clear()
     try:
-        folder = Path(sockets.socket_settings()["spark.python.unix.domain.socket.dir"])
+        assert sockets.tcp_settings() == {}
+        sockets.socket_settings()
+        assert sockets.tcp_settings() == {"spark.python.unix.domain.socket.enabled": "false"}
     finally:
         sockets._folder.cache_clear()
-    assert set(short_folder.iterdir()) == {alive, others, folder}
-    assert folder.stat().st_mode & 0o077 == 0
 
 
 def test_a_path_that_is_too_long_for_sockets_means_tcp(

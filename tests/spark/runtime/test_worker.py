@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import socket
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from moldau.spark.runtime.worker import settle
-from moldau.spark.runtime.worker_daemon import prompt
 
 
 @pytest.mark.spark
@@ -32,19 +30,3 @@ def test_outside_of_spark_nothing_is_kept_from_collection() -> None:
     before = gc.get_freeze_count()
     settle()
     assert gc.get_freeze_count() == before
-
-
-def test_a_worker_sends_at_once_over_tcp() -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as client,
-    ):
-        assert not client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        prompt(client)
-        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-
-def test_unix_sockets_have_nothing_to_hurry() -> None:
-    one, other = socket.socketpair(socket.AF_UNIX)
-    with one, other:
-        prompt(one)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.spark.runtime.java import find_java_home
-from moldau.spark.runtime.sockets import SOCKETS, socket_settings
+from moldau.spark.runtime.sockets import SOCKETS, socket_settings, tcp_settings
 from moldau.spark.runtime.threads import activate, start_in_any_thread
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def session(
     if master is not None:
         builder = builder.master(master)
     settings = _defaults(is_local) | dict(config or {})
-    if is_local and settings.get(SOCKETS) == "true":
+    if is_local and settings.get(SOCKETS) != "false":
         settings = socket_settings() | settings
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -102,7 +102,7 @@ def _defaults(is_local: bool) -> dict[str, str]:
         settings["spark.sql.execution.pythonUDF.arrow.enabled"] = "false"
     if not is_local:
         # Said, since a session that was here before may have left its own.
-        return settings | {"spark.python.daemon.module": "pyspark.daemon"}
+        return settings | {"spark.python.daemon.module": "pyspark.daemon"} | tcp_settings()
     cores = os.cpu_count() or 1
     return settings | {
         "spark.driver.host": "127.0.0.1",

@@ -16,7 +16,10 @@ from pyspark.sql.types import StructType
 
 from moldau.spark.errors import OptionError
 from moldau.spark.names import spark_schema
+from moldau.spark.runtime.connections import quieten_planner
 from moldau.spark.source.options import SourceOptions
+
+quieten_planner()
 
 
 class MoldauSource(DataSource):
