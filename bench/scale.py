@@ -27,6 +27,8 @@ class Amounts:
     compaction_beside_keys: int
     decode_rows: int
     memory_rows: tuple[int, int]
+    merge_rows: tuple[int, int]
+    merges: int
     registry_lookups: int
     registry_batches: int
     console_records: int
@@ -53,6 +55,8 @@ _AMOUNTS = {
         compaction_beside_keys=4_000_000,
         decode_rows=20_000_000,
         memory_rows=(1_000_000, 10_000_000),
+        merge_rows=(1_000_000, 10_000_000),
+        merges=3,
         registry_lookups=20_000,
         registry_batches=2_000,
         console_records=10_000_000,
@@ -77,6 +81,8 @@ _AMOUNTS = {
         compaction_beside_keys=600_000,
         decode_rows=5_000_000,
         memory_rows=(250_000, 2_500_000),
+        merge_rows=(200_000, 2_000_000),
+        merges=2,
         registry_lookups=6_000,
         registry_batches=400,
         console_records=2_000_000,
@@ -101,6 +107,8 @@ _AMOUNTS = {
         compaction_beside_keys=3000,
         decode_rows=20_000,
         memory_rows=(5000, 20_000),
+        merge_rows=(2000, 20_000),
+        merges=1,
         registry_lookups=320,
         registry_batches=8,
         console_records=20_000,

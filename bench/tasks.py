@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from moldau.bench.tasks import RequestFlow
@@ -231,12 +233,33 @@ class ShareStamped(msgspec.Struct, frozen=True, tag=True):
     warm_up: int
 
 
+class MergeScattered(msgspec.Struct, frozen=True, tag=True):
+    """Write a table of that many rows, and merge that many `changes`, scattered over it, `merges`
+    times, after an untimed one.
+    """
+
+    kind: Literal["delta", "iceberg"]
+    rows: int
+    changes: int
+    merges: int
+    folder: str
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """Times of writing all rows and of each merge, and the most memory that merges had."""
+
+    write_s: float
+    merges_s: list[float]
+    memory_mib: float
+
+
 Task = (
     BulkProduce
     | BulkFetch
     | TlsLoopback
     | PacedRequests
     | DecodeAlone
+    | MergeScattered
     | ReadAlone
     | FramedTransactions
     | Transactions

@@ -35,6 +35,10 @@ def run(task: tasks.Task) -> msgspec.Struct:
             from bench.load.decode import read_alone
 
             return read_alone(task)
+        case tasks.MergeScattered():
+            from bench.load.merges import merge_scattered
+
+            return merge_scattered(task)
         case tasks.FramedTransactions():
             from bench.load.framed_transactions import framed_transactions
 

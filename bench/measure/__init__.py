@@ -9,6 +9,7 @@ from bench.measure.console import measure_console
 from bench.measure.decode import measure_decode
 from bench.measure.door import measure_door
 from bench.measure.log_size import measure_log_size
+from bench.measure.merges import measure_merges
 from bench.measure.metrics import measure_metrics
 from bench.measure.registry import measure_registry
 from moldau.bench.measure import MEASUREMENTS as OF_USERS
@@ -20,6 +21,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "log-size": measure_log_size,
     "compaction": measure_compaction,
     "decode": measure_decode,
+    "merges": measure_merges,
     "metrics": measure_metrics,
     "access": measure_access,
     "registry": measure_registry,

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from bench.scale import amounts_of
 from bench.tasks import DecodeAlone, ReadAlone
 from moldau.bench.broker import BrokerUnderTest
-from moldau.bench.measure.spark import LABELS, LARGE, SMALL, filled, repeats, require_spark
+from moldau.bench.measure.spark import LABELS, LARGE, SMALL, filled, repeats
+from moldau.bench.measure.spark_process import require_spark
 from moldau.bench.results import Row, Target, figure
 from moldau.bench.tasks import RowFlow
 from moldau.bench.workbench import Workbench

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bench reads
 
 
 # What is measured through Spark starts it; clusters need the ZooKeeper that comes with it.
-NEED_SPARK = ("cluster", "failover", "decode", "spark", "spark-sink")
+NEED_SPARK = ("cluster", "failover", "decode", "merges", "spark", "spark-sink")
 # The console's page is measured in a browser, once it is built.
 NEED_BROWSER = ("console",)
 # The others take longer, and are run with the slow tests.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 
 from moldau.bench.errors import BenchFailed
 
 _MIB = 1024 * 1024
 _QUIET_WITHIN_S = 60.0
+_LOOK_EVERY_S = 0.1
 
 
 def cpu_seconds(pid: int) -> float:
@@ -57,6 +60,45 @@ def memory_mib(pid: int) -> tuple[float, float]:
 
 def tree_cpu_seconds() -> float:
     """Return the same of this process and all that descend from it and still run."""
+    total = 0.0
+    for pid in _tree():
+        with suppress(OSError):
+            total += cpu_seconds(pid)
+    return total
+
+
+@contextmanager
+def highest_memory() -> Iterator[list[float]]:
+    """Yield a list of one figure: the most memory in MiB that these processes had together.
+
+    What they share counts once. It is looked at ten times a second, so a short peak may be missed.
+    """
+    highest, is_over = [_tree_memory_mib()], Event()
+
+    def watch() -> None:
+        while not is_over.wait(_LOOK_EVERY_S):
+            highest[0] = max(highest[0], _tree_memory_mib())
+
+    watching = Thread(target=watch, name="memory", daemon=True)
+    watching.start()
+    try:
+        yield highest
+    finally:
+        is_over.set()
+        watching.join()
+
+
+def _tree_memory_mib() -> float:
+    total = 0
+    for pid in _tree():
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total * 1024 / _MIB
+
+
+def _tree() -> Iterator[int]:
+    """Yield this process and all that descend from it."""
     parents: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -64,12 +106,8 @@ def tree_cpu_seconds() -> float:
         except OSError:
             continue
         parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    total, waiting = 0.0, [os.getpid()]
+    waiting = [os.getpid()]
     while waiting:
         pid = waiting.pop()
         waiting += parents.get(pid, ())
-        try:
-            total += cpu_seconds(pid)
-        except OSError:
-            continue
-    return total
+        yield pid

@@ -191,11 +191,12 @@ class SparkServer(msgspec.Struct, frozen=True, tag=True):
     """Start a local Spark with that many slots, then take jobs on standard input, one a line.
 
     Prints `ready`, then one line for each job; the jobs are those of `load.spark_jobs`. Spark's
-    scratch files and what jobs write lie under `folder`.
+    scratch files and what jobs write lie under `folder`. `jars` are more for Java, with commas.
     """
 
     slots: int
     folder: str
+    jars: str = ""
 
 
 class RowFlow(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -15,15 +16,17 @@ import msgspec
 from moldau.bench.errors import BenchFailed
 from moldau.bench.load import spark_jobs as jobs
 from moldau.bench.load.stamped import STALLED_S, STAMP
-from moldau.bench.proc import tree_cpu_seconds
+from moldau.bench.proc import highest_memory, tree_cpu_seconds
 from moldau.bench.tasks import RowFlow, SparkServer
 from moldau.spark import session
+from moldau.spark.runtime.sockets import discard_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _END_WITHIN_S = 20
 _EVENT_GROUPS = 1000
+_ASK_EVERY_S = 1.0
 
 
 def serve(task: SparkServer) -> RowFlow:
@@ -31,16 +34,15 @@ def serve(task: SparkServer) -> RowFlow:
     from moldau.bench.load.spark_ceiling import CeilingSource
 
     folder = Path(task.folder)
-    spark = session(
-        "bench",
-        master=f"local[{task.slots}]",
-        config={
-            "spark.driver.memory": "1g",
-            "spark.local.dir": str(folder / "spark"),
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.sql.shuffle.partitions": str(task.slots),
-        },
-    )
+    config = {
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(folder / "spark"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": str(task.slots),
+    }
+    if task.jars:
+        config["spark.jars"] = task.jars
+    spark = session("bench", master=f"local[{task.slots}]", config=config)
     spark.dataSource.register(CeilingSource)
     bench = SparkBench(spark, folder)
     _say("ready")
@@ -49,7 +51,7 @@ def serve(task: SparkServer) -> RowFlow:
             job = msgspec.json.decode(line, type=jobs.Job)
             _say(msgspec.json.encode(bench.run(job)).decode())
     finally:
-        _stop(spark)
+        stop(spark)
     return RowFlow(0, 0.0, 0.0)
 
 
@@ -58,12 +60,13 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _stop(spark: SparkSession) -> None:
+def stop(spark: SparkSession) -> None:
     """Java goes when its input closes; its scratch files must be gone before the folder is."""
     gateway: Any = spark.sparkContext._gateway
     spark.stop()
     gateway.proc.stdin.close()
     gateway.proc.wait(_END_WITHIN_S)
+    discard_sockets()
 
 
 class SparkBench:
@@ -87,20 +90,22 @@ class SparkBench:
             reader = self._spark.read.format("moldau-ceiling").option("rows", job.rows)
             rows = reader.option("size", job.size).option("partitions", job.partitions).load()
         else:
-            reader = self._spark.read.format("moldau").option("subscribe", job.topic)
+            reader = self._spark.read.format(job.source).option("subscribe", job.topic)
             rows = reader.option("kafka.bootstrap.servers", job.bootstrap).load()
         target = self._folder / f"table-{uuid4().hex}"
         bring = {
             "count": _count,
             "aggregation": _aggregate,
             "delta": _to_delta,
+            "iceberg": _to_iceberg,
             "parquet": _to_parquet,
         }[job.into]
         try:
-            flow = _timed(job.rows, lambda: bring(rows, target))
+            with highest_memory() if job.watch_memory else nullcontext([0.0]) as highest:
+                flow = _timed(job.rows, lambda: bring(rows, target))
         finally:
             shutil.rmtree(target, ignore_errors=True)
-        return flow
+        return msgspec.structs.replace(flow, memory_mib=highest[0])
 
     def _write(self, job: jobs.Write) -> RowFlow:
         rows = self._spark.range(job.rows).selectExpr(
@@ -116,21 +121,21 @@ class SparkBench:
         return _timed(job.rows, write)
 
     def _follow(self, job: jobs.Follow) -> jobs.Followed:
-        rows = (
-            self._spark.readStream.format("moldau")
+        reader = (
+            self._spark.readStream.format(job.connector)
             .option("kafka.bootstrap.servers", job.bootstrap)
             .option("subscribe", job.topic)
-            .option("columns", "value")
             .option("startingOffsets", "earliest")
-            .load()
         )
+        rows = reader.load().select("value")
         ages: list[float] = []
         seen = 0
         writer = rows.writeStream.option("checkpointLocation", str(self._folder / uuid4().hex))
         if job.to_topic:
-            writer = writer.format("moldau").option("topic", job.to_topic)
+            writer = writer.format(job.connector).option("topic", job.to_topic)
             writer = writer.option("kafka.bootstrap.servers", job.bootstrap)
-            writer = writer.option("exactlyOnce", job.exactly_once)
+            if job.connector == "moldau":
+                writer = writer.option("exactlyOnce", job.exactly_once)
         else:
 
             def note(batch: DataFrame, batch_id: int) -> None:
@@ -147,14 +152,15 @@ class SparkBench:
         try:
             _wait(lambda: query.lastProgress is not None, "the query did not start")
             _say("ready")
-            # Noted as they come: Spark remembers the last hundred batches alone.
+            # Noted as they come: Spark remembers the last hundred batches alone. To ask for them
+            # costs time, which should not be the query's.
             counts: dict[int, int] = {}
             seconds: list[float] = []
             deadline = time.monotonic() + STALLED_S
             while sum(counts.values()) < job.count:
                 if query.exception() is not None or time.monotonic() > deadline:
                     raise BenchFailed(f"the query stopped at {seen} rows: {query.exception()}")
-                time.sleep(0.05)
+                time.sleep(_ASK_EVERY_S)
                 for progress in query.recentProgress:
                     if progress.numInputRows and progress.batchId not in counts:
                         counts[progress.batchId] = int(progress.numInputRows)
@@ -201,6 +207,12 @@ def _to_delta(rows: DataFrame, target: Path) -> int:
     from moldau.spark.lake import DeltaSink
 
     return DeltaSink(str(target), app_id="bench").write(rows, 0).rows
+
+
+def _to_iceberg(rows: DataFrame, target: Path) -> int:
+    from moldau.spark.lake import IcebergSink
+
+    return IcebergSink("bench.rows", app_id="bench", warehouse=str(target)).write(rows, 0).rows
 
 
 def _wait(is_true: Callable[[], bool], problem: str) -> None:

@@ -6,12 +6,16 @@ from typing import Literal
 
 import msgspec
 
-Result = Literal["count", "aggregation", "delta", "parquet"]
+Result = Literal["count", "aggregation", "delta", "iceberg", "parquet"]
+# What is measured beside ready-made rows.
 RESULTS: tuple[Result, ...] = ("count", "aggregation", "delta", "parquet")
 
 
 class Read(msgspec.Struct, frozen=True, tag=True):
-    """Bring the `rows` of a topic to a result. With `is_ceiling`, ready-made rows like them."""
+    """Bring the `rows` of a topic to a result. With `is_ceiling`, ready-made rows like them.
+
+    `source` is the format to read with: ours, or Spark's own connector.
+    """
 
     bootstrap: str
     topic: str
@@ -20,6 +24,8 @@ class Read(msgspec.Struct, frozen=True, tag=True):
     partitions: int
     into: Result
     is_ceiling: bool = False
+    source: str = "moldau"
+    watch_memory: bool = False
 
 
 class Write(msgspec.Struct, frozen=True, tag=True):
@@ -36,7 +42,8 @@ class Follow(msgspec.Struct, frozen=True, tag=True):
     """Follow a topic of stamped messages with a streaming query, and note how old each is.
 
     They are in the hands of `foreachBatch` then or, with a `to_topic`, written there, where
-    somebody else looks at them. Prints `ready` when the query waits for messages.
+    somebody else looks at them. Prints `ready` when the query waits for messages. `connector` is
+    the format to read and write with.
     """
 
     bootstrap: str
@@ -45,6 +52,7 @@ class Follow(msgspec.Struct, frozen=True, tag=True):
     warm_up: int
     to_topic: str = ""
     exactly_once: bool = True
+    connector: str = "moldau"
 
 
 class Followed(msgspec.Struct, frozen=True):

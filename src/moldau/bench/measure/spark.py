@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
 from itertools import product
 from typing import NamedTuple
 
 import msgspec
 
 from moldau.bench.broker import BrokerUnderTest
-from moldau.bench.child import Child
-from moldau.bench.errors import Unavailable
-from moldau.bench.load.spark_jobs import RESULTS, Followed, Job, Read, Result
+from moldau.bench.load.spark_jobs import RESULTS, Job, Read, Result
+from moldau.bench.measure.spark_process import SparkProcess, require_spark, spark_process
 from moldau.bench.results import Figure, Row, Target, figure
-from moldau.bench.tasks import Produce, RowFlow, SparkServer
+from moldau.bench.tasks import Produce, RowFlow
 from moldau.bench.workbench import Workbench
 
 SMALL, LARGE = 100, 1024
 LABELS = {SMALL: "100 B", LARGE: "1 KiB"}
-_PACKAGES = ("deltalake", "numba", "pyarrow", "pyspark")
-_START_WITHIN_S = 90
-JOB_WITHIN_S = 600
 _SLOTS = {1: "one slot", 2: "two slots"}
 # Half as many tasks again as slots would leave one of them idle in the end.
 PARTITIONS = 4
 
 _OF_CEILING = Target(80, at_least=True)
-
-
-def require_spark() -> None:
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
-    if missing:
-        raise Unavailable(f"{' and '.join(missing)} not installed: pip install 'moldau[spark]'")
+# With two slots on two cores.
+_TO_DELTA = {SMALL: Target(1_000_000, at_least=True), LARGE: Target(450_000, at_least=True)}
 
 
 def measure_spark(bench: Workbench) -> Iterator[Row]:
@@ -43,7 +33,7 @@ def measure_spark(bench: Workbench) -> Iterator[Row]:
         topics = {size: _topic_of(bench, broker, size) for size in bench.scale.spark_sizes}
         for slots, name in _SLOTS.items():
             bench.say(f"Spark with {name}: starting")
-            with started_spark(bench, slots) as spark:
+            with spark_process(bench.children, bench.folder, slots) as spark:
                 # Where nothing is repeated, nobody looks at the figures: one result is enough.
                 is_looked_at = bench.scale.repeats > 1 or slots == max(_SLOTS)
                 results = RESULTS if is_looked_at else RESULTS[:1]
@@ -55,43 +45,6 @@ def measure_spark(bench: Workbench) -> Iterator[Row]:
                 if slots == max(_SLOTS):
                     yield _spreads(bench, broker, spark)
     yield _scaling(contests[1, SMALL, "count"], contests[2, SMALL, "count"])
-
-
-class Spark:
-    """A Spark process that takes jobs."""
-
-    def __init__(self, child: Child) -> None:
-        self._child = child
-        child.line(_START_WITHIN_S)
-
-    def tell(self, job: Job) -> None:
-        self._child.say(msgspec.json.encode(job).decode())
-
-    def wait_ready(self) -> None:
-        self._child.line(JOB_WITHIN_S)
-
-    def flow(self, job: Job) -> RowFlow:
-        self.tell(job)
-        return self._child.answer(RowFlow, JOB_WITHIN_S)
-
-    def followed(self) -> Followed:
-        return self._child.answer(Followed, JOB_WITHIN_S)
-
-    def end(self) -> None:
-        """Its last line comes when Spark's own processes are gone."""
-        self._child.close_input()
-        self._child.line(_START_WITHIN_S)
-
-
-@contextmanager
-def started_spark(bench: Workbench, slots: int) -> Iterator[Spark]:
-    child = bench.children.begin(SparkServer(slots, str(bench.folder)))
-    try:
-        spark = Spark(child)
-        yield spark
-        spark.end()
-    finally:
-        child.stop()
 
 
 def _topic_of(bench: Workbench, broker: BrokerUnderTest, size: int) -> tuple[str, int]:
@@ -109,7 +62,7 @@ def _title(job: Read, slots: int) -> str:
     return f"topic to {job.into}, {LABELS[job.size]}, {_SLOTS[slots]}"
 
 
-def _contest(bench: Workbench, spark: Spark, job: Read, slots: int) -> _Contest:
+def _contest(bench: Workbench, spark: SparkProcess, job: Read, slots: int) -> _Contest:
     contest = _Contest([], [])
     ready_made = msgspec.structs.replace(job, is_ceiling=True)
     warm_up(bench, spark, ready_made, job)
@@ -123,12 +76,14 @@ def _contest(bench: Workbench, spark: Spark, job: Read, slots: int) -> _Contest:
 def _row(contest: _Contest, job: Read, slots: int) -> Row:
     ours, ready_made = contest
     shares = [100 * b.seconds / a.seconds for a, b in zip(ours, ready_made, strict=True)]
+    is_goal = job.into == "delta" and slots == max(_SLOTS)
+    target = _TO_DELTA[job.size] if is_goal else None
     cpu_shares = [100 * b.cpu_s / a.cpu_s for a, b in zip(ours, ready_made, strict=True)]
     return Row(
         "spark",
         _title(job, slots),
         (
-            *rates_of(ours, job.size),
+            *rates_of(ours, job.size, target),
             figure("ready-made rows", "rows/s", [f.rows / f.seconds for f in ready_made]),
             figure("share of ready-made", "%", shares, _OF_CEILING),
             figure("share of ready-made by CPU", "%", cpu_shares),
@@ -137,7 +92,7 @@ def _row(contest: _Contest, job: Read, slots: int) -> Row:
     )
 
 
-def _spreads(bench: Workbench, broker: BrokerUnderTest, spark: Spark) -> Row:
+def _spreads(bench: Workbench, broker: BrokerUnderTest, spark: SparkProcess) -> Row:
     """Measure the same rows in few partitions and in many."""
     rates: list[Figure] = []
     for partitions in bench.scale.spark_spreads:
@@ -192,7 +147,7 @@ def filled(
     return topic, broker.messages_in(topic, partitions)
 
 
-def warm_up(bench: Workbench, spark: Spark, *jobs: Job) -> int:
+def warm_up(bench: Workbench, spark: SparkProcess, *jobs: Job) -> int:
     """Do jobs once untimed, as the first of its kind compiles, in Java and in Python; how many.
 
     Where nothing is repeated, nobody looks at the figures.
@@ -208,8 +163,10 @@ def repeats(bench: Workbench) -> range:
     return range(bench.scale.repeats)
 
 
-def rates_of(flows: list[RowFlow], size: int) -> tuple[Figure, Figure]:
+def rates_of(
+    flows: list[RowFlow], size: int, target: Target | None = None
+) -> tuple[Figure, Figure]:
     return (
-        figure("rows", "rows/s", [f.rows / f.seconds for f in flows]),
+        figure("rows", "rows/s", [f.rows / f.seconds for f in flows], target),
         figure("payload", "MB/s", [f.rows * size / f.seconds / 1e6 for f in flows]),
     )

@@ -5,39 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moldau.bench.broker import BrokerUnderTest
-from moldau.bench.load.spark_jobs import Follow, Write
-from moldau.bench.measure.spark import (
-    JOB_WITHIN_S,
-    PARTITIONS,
-    SMALL,
-    Spark,
-    rates_of,
-    repeats,
-    require_spark,
-    started_spark,
-    warm_up,
-)
+from moldau.bench.load.spark_jobs import Write
+from moldau.bench.measure.spark import PARTITIONS, SMALL, rates_of, repeats, warm_up
+from moldau.bench.measure.spark_latency import RATE, follow
+from moldau.bench.measure.spark_process import SparkProcess, require_spark, spark_process
 from moldau.bench.results import Figure, Row, Target, figure, percentile
-from moldau.bench.tasks import Ages, ConsumeStamped, ProduceStamped, RowFlow
+from moldau.bench.tasks import RowFlow
 from moldau.bench.workbench import Workbench
 
 _SLOTS = 2
-_RATE = 1000
 _OF_AT_LEAST_ONCE = Target(85, at_least=True)
+# How old half of the rows may be, by what is promised of them; "" is foreachBatch.
+_AGES = {"": Target(500), "exactly once": Target(150), "at least once": Target(100)}
 
 
 def measure_spark_sink(bench: Workbench) -> Iterator[Row]:
     require_spark()
     with bench.broker() as broker:
         bench.say("Spark: starting")
-        with started_spark(bench, _SLOTS) as spark:
+        with spark_process(bench.children, bench.folder, _SLOTS) as spark:
             yield _sink(bench, broker, spark)
-            yield _latency(bench, broker, spark)
-            yield _latency(bench, broker, spark, to_topic="exactly once")
-            yield _latency(bench, broker, spark, to_topic="at least once")
+            for promise in _AGES:
+                yield _latency(bench, broker, spark, promise)
 
 
-def _sink(bench: Workbench, broker: BrokerUnderTest, spark: Spark) -> Row:
+def _sink(bench: Workbench, broker: BrokerUnderTest, spark: SparkProcess) -> Row:
     """Write the same rows exactly once and at least once, in turns, to a topic for each."""
     rows = bench.scale.spark_sink_rows
     jobs: list[Write] = []
@@ -70,41 +62,21 @@ def _sink(bench: Workbench, broker: BrokerUnderTest, spark: Spark) -> Row:
     )
 
 
-def _latency(bench: Workbench, broker: BrokerUnderTest, spark: Spark, *, to_topic: str = "") -> Row:
+def _latency(bench: Workbench, broker: BrokerUnderTest, spark: SparkProcess, promise: str) -> Row:
     """From a producer, through a streaming query, to its driver or to a consumer behind it."""
-    count = bench.scale.spark_latency_messages
-    uncounted = count // 5
-    where = f"a topic, {to_topic}" if to_topic else "foreachBatch"
+    where = f"a topic, {promise}" if promise else "foreachBatch"
     runs: list[list[float]] = []
     batches: list[float] = []
     for sample in repeats(bench):
         bench.say(f"latency to {where}: sample {sample + 1} of {bench.scale.repeats}")
-        topic, target = bench.new_topic(), bench.new_topic() if to_topic else ""
-        for name in filter(None, (topic, target)):
-            broker.create_topic(name)
-        once = to_topic != "at least once"
-        spark.tell(Follow(broker.bootstrap, topic, count, uncounted, target, once))
-        spark.wait_ready()
-        consumer = None
-        if to_topic:
-            task = ConsumeStamped(broker.bootstrap, target, count, uncounted)
-            consumer = bench.children.begin(task)
-            consumer.line(timeout_s=30)
-        stamped = ProduceStamped(broker.bootstrap, topic, SMALL, _RATE, count)
-        producer = bench.children.begin(stamped)
-        ages = consumer.answer(Ages, JOB_WITHIN_S).seconds if consumer is not None else []
-        followed = spark.followed()
-        runs.append(ages or followed.ages_s)
+        followed = follow(bench, broker, spark, bench.scale.spark_latency_messages, promise)
+        runs.append(followed.ages_s)
         batches += followed.batches_s
-        for child in filter(None, (producer, consumer)):
-            child.stop()
-        for name in filter(None, (topic, target)):
-            broker.delete_topic(name)
     return Row(
         "spark-sink",
-        f"latency through Spark to {where}, {_RATE:,} msg/s",
+        f"latency through Spark to {where}, {RATE:,} msg/s",
         (
-            _share(runs, 50, Target(500)),
+            _share(runs, 50, _AGES[promise]),
             _share(runs, 99),
             figure("a micro-batch", "ms", [1000 * percentile(batches, 50)]),
         ),
