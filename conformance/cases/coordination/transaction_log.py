@@ -18,7 +18,7 @@ _END_VERSION = 3
 class Producer:
     """A transactional producer that speaks the protocol by hand, in transactions version 1."""
 
-    def __init__(self, s: Session) -> None:
+    def __init__(self, s: Session, *, epoch: int = 0) -> None:
         self.s = s
         self.id = s.name("txn")
         self.sequence: dict[tuple[str, int], int] = {}
@@ -33,7 +33,7 @@ class Producer:
                 producer_epoch=-1,
             )
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-            return int(answer.error_code) == 0
+            return int(answer.error_code) == 0 and self.epoch == epoch
 
         s.quietly(Api.FIND_COORDINATOR, 3, key=self.id, key_type=1)
         s.until(coordinator_is_there, "coordinator of transactions")
@@ -158,6 +158,44 @@ def markers_of_a_tool(s: Session, version: int) -> None:
     s.ask("an unknown topic", Api.WRITE_TXN_MARKERS, version, markers=[missing])
     beyond = _marker((topic, [7]))
     s.ask("an unknown partition", Api.WRITE_TXN_MARKERS, version, markers=[beyond])
+
+
+@case(Api.WRITE_TXN_MARKERS)
+def markers_of_a_tool_in_an_open_transaction(s: Session, version: int) -> None:
+    """What a tool has ended in a partition the coordinator and the producer still take for open."""
+    for dialect in (10, 12):
+        for commits in (True, False):
+            topic, producer = s.topic(), Producer(s, epoch=1)
+            if dialect < 12:
+                producer.add(topic, 0)
+            producer.produce("a write", dialect, topic, producer.batch(topic, b"x"))
+
+            def write(what: str, raises: int, coordinator_epoch: int, commits: bool) -> None:
+                marker = _marker(
+                    (topic, [0]),  # noqa: B023
+                    producer_id=producer.producer_id,  # noqa: B023
+                    producer_epoch=producer.epoch + raises,  # noqa: B023
+                    transaction_result=commits,
+                    coordinator_epoch=coordinator_epoch,
+                )
+                s.ask(what, Api.WRITE_TXN_MARKERS, version, markers=[marker])
+
+            write("by an earlier epoch", -1, 0, commits)
+            write("by its epoch", 0, 0, commits)
+            write("once more", 0, 0, commits)
+            wanted = [{"name": topic, "partition_indexes": [0]}]
+            found = s.quietly(Api.DESCRIBE_PRODUCERS, 0, topics=wanted).topics[0].partitions[0]
+            s.note(
+                "its producers",
+                [
+                    (each.producer_epoch - producer.epoch, each.current_txn_start_offset)
+                    for each in found.active_producers
+                ],
+            )
+            producer.produce("the next write", dialect, topic, producer.batch(topic, b"y"))
+            write("by a later epoch, of a later coordinator", 1, 7, commits)
+            producer.produce("one more write", dialect, topic, producer.batch(topic, b"z"))
+            write("by an earlier coordinator", 1, 3, commits)
 
 
 @case(Api.DESCRIBE_PRODUCERS)
