@@ -202,6 +202,26 @@ def test_a_commit_counts_and_is_answered_once_every_replica_has_it(
     assert fetch_stable(groups) == (0, 6)
 
 
+def test_a_broker_alone_commits_at_once_and_writes_nothing_for_no_offsets(
+    broker: Broker, groups: Groups
+) -> None:
+    groups.commit("g", {("t", 0): 5})
+
+    def commit(server: Server) -> list[Any]:
+        log = offsets_partition(server).log
+        anybody = Commit("", None, -1, (), 9)
+        nothing = server.groups.commit("g", anybody, {})
+        end = log.log_end
+        value = CommittedOffset(6, -1, "", server.node.now_ms())
+        one = server.groups.commit("g", anybody, {("t", 0): value})
+        return [nothing, one, end, log.log_end]
+
+    nothing, one, end, end_after = inside(broker, commit)
+    assert (nothing, one) == (Error.NONE, Error.NONE)
+    assert (end, end_after) == (1, 2)
+    assert fetch_stable(groups) == (0, 6)
+
+
 def test_a_commit_that_too_few_replicas_could_take_is_refused() -> None:
     with Broker(offsets_commit_timeout_ms=50) as broker, Asker(broker) as asker:
         broker.create_topic("t", partitions=1)
@@ -216,7 +236,8 @@ def test_a_commit_that_too_few_replicas_could_take_is_refused() -> None:
         inside(broker, lambda server: set_in_sync(server, ()))
         refused = groups.commit("g", {("t", 0): 6})
         assert refused == {("t", 0): Error.COORDINATOR_NOT_AVAILABLE}
-        assert groups.committed("g", "t", 0) == [5]
+        # It is not waited for, either.
+        assert fetch_stable(groups) == (0, 5)
 
 
 def test_commits_wait_for_the_disk_where_there_is_a_flush_policy() -> None:
