@@ -197,26 +197,6 @@ def test_json_values() -> None:
     assert [index for index, _ in found.problems] == [1, 2, 3, 5, 6]
 
 
-@pytest.mark.parametrize("constant", [b"NaN", b"-Infinity", b'{"a": [Infinity]}'])
-def test_what_only_python_takes_for_json_is_none(constant: bytes) -> None:
-    found = checked([pack_header(ID) + constant], Schema("{}", SchemaType.JSON))
-    assert [index for index, _ in found.problems] == [0]
-    assert "not JSON" in found.problems[0][1]
-
-
-# Hypothesis is called by the garbage collector, where what is raised is lost.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_value_that_takes_too_long_is_named_and_the_others_are_checked() -> None:
-    """Each level has two ways down, and no way ends well."""
-    down = {"type": "array", "items": {"$ref": "#"}}
-    schema = {"anyOf": [down, {**down, "title": "again"}]}
-    endless = b"[" * 60 + b"1" + b"]" * 60
-    payloads = [pack_header(ID) + each for each in (b"[[]]", endless, b"[1]", b"[]")]
-    found = checked(payloads, Schema(json.dumps(schema), SchemaType.JSON))
-    assert [index for index, _ in found.problems] == [1, 2]
-    assert "takes more than" in found.problems[0][1]
-
-
 _A: dict[str, Any] = {"patternProperties": {"^(a+)+$": {}}}
 
 

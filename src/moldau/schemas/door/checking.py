@@ -25,7 +25,7 @@ from moldau.schemas.door.kernel import (
 )
 from moldau.schemas.door.messages import CheckBatch, Checked, Letter, Table
 from moldau.schemas.door.programs import Programs
-from moldau.schemas.door.values import Check, check_of
+from moldau.schemas.door.values import Check, begin_batch, check_of
 from moldau.schemas.header import GUID_SIZE, KEY_HEADER, VALUE_HEADER
 from moldau.schemas.parsing import parse
 from moldau.schemas.schema import SchemaType
@@ -144,6 +144,7 @@ class Checker:
         body = decompress(Codec.of(header.codec), section, MAX_DECOMPRESSED)
         problems: list[tuple[int, str]] = []
         unknown: set[int | str] = set()
+        begin_batch()
         for subject, is_key in ((request.key_subject, True), (request.value_subject, False)):
             if subject is not None:
                 more, ids = self._subjects[subject].check(body, header.count, is_key)

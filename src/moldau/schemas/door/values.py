@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NoReturn
@@ -18,6 +19,8 @@ Check = Callable[[bytes], str | None]
 # The most CPU time for one value. A schema with alternatives that lead back to it may take twice as
 # long for each level of a value.
 _MOST_CPU_S = 1.0
+# The most for all values of a batch: less than the process has for it, which would be sent again.
+_MOST_OF_BATCH_S = 20.0
 
 
 class TakesTooLong(Exception):
@@ -25,10 +28,12 @@ class TakesTooLong(Exception):
 
 
 class _Clock:
-    """The CPU time of one value. Only for a process of its own, in its main thread."""
+    """The CPU time of values. Only for a process of its own, in its main thread."""
 
     def __init__(self) -> None:
         self._is_running = False
+        # What the values of this batch have used up.
+        self.spent_s = 0.0
         signal.signal(signal.SIGVTALRM, self._ring)
 
     def _ring(self, *_: object) -> None:
@@ -36,6 +41,10 @@ class _Clock:
             raise TakesTooLong
 
     def bounded(self, check: Check, payload: bytes) -> str | None:
+        left_s = _MOST_OF_BATCH_S - self.spent_s
+        if left_s <= 0:
+            return f"the values before it took more than {_MOST_OF_BATCH_S:g} s of CPU time"
+        began_s = time.thread_time()
         self._is_running = True
         # It rings again and again: what is raised while the garbage collector calls is lost.
         signal.setitimer(signal.ITIMER_VIRTUAL, _MOST_CPU_S, _MOST_CPU_S / 10)
@@ -48,9 +57,17 @@ class _Clock:
             return f"to check it takes more than {_MOST_CPU_S:g} s of CPU time"
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            self.spent_s += time.thread_time() - began_s
 
 
+# Made when the first value needs it.
 _clock = lru_cache(maxsize=1)(_Clock)
+
+
+def begin_batch() -> None:
+    """Give the values that come next all of the time again."""
+    if _clock.cache_info().currsize:
+        _clock().spent_s = 0.0
 
 
 def check_of(schema: Schema, dependencies: Sequence[Dependency]) -> Check:

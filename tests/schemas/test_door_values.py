@@ -1,0 +1,44 @@
+"""JSON values at the door: what is none, and what nobody has the time to check."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("numba", reason="the check is compiled by numba, which is not installed")
+
+from moldau.schemas.door import values
+from moldau.schemas.header import pack_header
+from moldau.schemas.schema import Schema, SchemaType
+from tests.schemas.test_door import ID, checked
+
+
+@pytest.mark.parametrize("constant", [b"NaN", b"-Infinity", b'{"a": [Infinity]}'])
+def test_what_only_python_takes_for_json_is_none(constant: bytes) -> None:
+    found = checked([pack_header(ID) + constant], Schema("{}", SchemaType.JSON))
+    assert [index for index, _ in found.problems] == [0]
+    assert "not JSON" in found.problems[0][1]
+
+
+# Hypothesis is called by the garbage collector, where what is raised is lost.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_value_that_takes_too_long_is_named_and_the_others_are_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each level has two ways down, and no way ends well."""
+    monkeypatch.setattr(values, "_MOST_CPU_S", 0.1)
+    down = {"type": "array", "items": {"$ref": "#"}}
+    schema = {"anyOf": [down, {**down, "title": "again"}]}
+    endless = b"[" * 60 + b"1" + b"]" * 60
+    payloads = [pack_header(ID) + each for each in (b"[[]]", endless, b"[1]", b"[]")]
+    found = checked(payloads, Schema(json.dumps(schema), SchemaType.JSON))
+    assert [index for index, _ in found.problems] == [1, 2]
+    assert "takes more than" in found.problems[0][1]
+    # A batch of nothing else ends in time, too, and the next one has all the time again.
+    monkeypatch.setattr(values, "_MOST_OF_BATCH_S", 0.25)
+    schema_of = Schema(json.dumps(schema), SchemaType.JSON)
+    found = checked([pack_header(ID) + endless for _ in range(1_000)], schema_of)
+    assert len(found.problems) == 1_000
+    assert "the values before it took" in found.problems[-1][1]
+    assert not checked([pack_header(ID) + b"[[]]"], schema_of).problems
