@@ -101,7 +101,7 @@ def test_what_is_only_unusual_is_taken(http: httpx.Client) -> None:
         ("GET", "/subjects?offset=x", b"", 400, 400),
         ("PUT", "/subjects", b"", 405, 405),
         ("PUT", "/config", b'{"compatibility": "SIDEWAYS"}', 422, 42203),
-        ("PUT", "/mode/s", b'{"mode": "READONLY_OVERRIDE"}', 422, 42204),
+        ("PUT", "/mode/s", b'{"mode": "FORWARD"}', 422, 42204),
     ],
 )
 def test_a_bad_request_is_refused(

@@ -111,6 +111,19 @@ def test_a_version_that_is_asked_for_is_the_next_one_or_refused(ask: Asking, sub
     assert ask("POST", path, INT | {"id": 5}) == 42205
 
 
+def test_a_subject_that_may_only_be_read(ask: Asking, subject: str) -> None:
+    path = f"/subjects/{subject}/versions"
+    assert ask("POST", path, INT)["version"] == 1
+    for mode in ("READONLY", "READONLY_OVERRIDE"):
+        assert ask("PUT", f"/mode/{subject}", {"mode": mode}) == {"mode": mode}
+        assert ask("GET", f"/mode/{subject}") == {"mode": mode}
+        assert ask("POST", path, {"schema": '"long"'}) == 42205
+        assert ask("PUT", f"/config/{subject}", {"compatibility": "NONE"}) == 42205
+        assert ask("DELETE", f"/subjects/{subject}") == 42205
+    assert ask("DELETE", f"/mode/{subject}") == {"mode": "READONLY_OVERRIDE"}
+    assert ask("DELETE", f"/subjects/{subject}") == [1]
+
+
 def test_an_import_may_be_sent_again(ask: Asking, subject: str) -> None:
     """Its ids are those of this test: in a context of its own."""
     name = f":.{subject}:orders"
@@ -175,6 +188,39 @@ def test_metadata_and_rules_that_a_client_sends_back_are_the_same(
     client.clear_caches()
     assert client.lookup_schema(subject, got).version == 1
     assert client.get_versions(subject) == [1]
+
+
+RULE = {"name": "check", "kind": "CONDITION", "mode": "WRITE", "type": "CEL"}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"domainRules": [RULE, RULE]},
+        {"domainRules": [RULE | {"name": "1st"}]},
+        {"domainRules": [RULE | {"name": "x" * 300}]},
+        {"domainRules": [RULE | {"name": ""}]},
+        {"domainRules": [{each: RULE[each] for each in ("name", "mode")}]},
+        {"domainRules": [RULE | {"mode": "UPGRADE"}]},
+        {"migrationRules": [RULE]},
+        {"encodingRules": [RULE | {"onFailure": "NONE,ERROR"}]},
+        {"domainRules": "all"},
+        {"domainRules": ["all"]},
+    ],
+)
+def test_rules_that_no_client_could_run_are_refused(
+    ask: Asking, subject: str, rules: dict[str, Any]
+) -> None:
+    path = f"/subjects/{subject}/versions"
+    assert ask("POST", path, INT | {"ruleSet": rules}) == 42210
+    for part in ("defaultRuleSet", "overrideRuleSet"):
+        assert ask("PUT", f"/config/{subject}", {part: rules}) == 42210
+    both = RULE | {"name": "both", "mode": "WRITEREAD", "onFailure": "NONE,ERROR"}
+    fine = {
+        "domainRules": [RULE, both],
+        "migrationRules": [RULE | {"name": "up", "mode": "UPDOWN"}],
+    }
+    assert ask("POST", path, INT | {"ruleSet": fine})["version"] == 1
 
 
 @pytest.mark.parametrize("depth", [101, 700, 968, 980])

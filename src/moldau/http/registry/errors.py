@@ -168,6 +168,10 @@ def schema_too_large(limit: int) -> RegistryError:
     return RegistryError(422, 42209, f"Invalid schema: it is larger than {limit} bytes")
 
 
+def invalid_rules(reason: str) -> RegistryError:
+    return RegistryError(422, 42210, f"Invalid rule set: {reason}")
+
+
 def invalid_association(reason: str) -> RegistryError:
     return RegistryError(422, 42212, reason)
 

@@ -20,6 +20,7 @@ from moldau.http.registry.errors import (
     subject_not_found,
 )
 from moldau.http.registry.registry import Write
+from moldau.http.registry.rules import check_rules
 from moldau.schemas.levels import Level
 from moldau.schemas.registry.names import context_of, named, unqualified
 from moldau.schemas.registry.records import (
@@ -35,7 +36,6 @@ from moldau.schemas.registry.state import (
     FORWARD,
     IMPORT,
     MODES,
-    READONLY_OVERRIDE,
     READWRITE,
     RegistryState,
     Version,
@@ -89,6 +89,8 @@ async def put_config(call: Call) -> Any:
                  request.default_rule_set, request.override_rule_set):  # fmt: skip
         # What new schemas get from here is judged here, and not again with each of them.
         plain(part if isinstance(part, dict) else None)
+    for rules in (request.default_rule_set, request.override_rule_set):
+        check_rules(rules if isinstance(rules, dict) else None)
 
     async def decide() -> tuple[list[Write], Config]:
         _check_changeable(call, subject)
@@ -150,7 +152,7 @@ async def get_mode(call: Call) -> Any:
 async def put_mode(call: Call) -> Any:
     subject = _subject(call)
     mode = (call.body(ModeRequest).mode or "").upper()
-    if mode not in MODES or (mode in (READONLY_OVERRIDE, FORWARD) and subject is not None):
+    if mode not in MODES or (mode == FORWARD and subject is not None):
         raise invalid_mode(mode)
     if mode == IMPORT and call.rights is not None:
         # Who imports chooses ids, which all subjects of a context share.

@@ -30,6 +30,7 @@ from moldau.http.registry.errors import (
     version_soft_deleted,
 )
 from moldau.http.registry.registry import Write, record_of
+from moldau.http.registry.rules import check_rules
 from moldau.http.registry.schemas import EVERY_CONTEXT, matches_prefix, version_described
 from moldau.schemas.registry.names import context_of
 from moldau.schemas.registry.records import (
@@ -130,6 +131,8 @@ async def register(call: Call) -> Any:
 
 async def register_schema(call: Call, subject: str, request: SchemaRequest) -> Version:
     """Register a schema unless it is there; the version that has it."""
+
+    check_rules(request.rule_set)
 
     async def decide() -> tuple[list[Write], Version]:
         state = call.state
