@@ -31,13 +31,13 @@ def test_a_value_that_takes_too_long_is_named_and_the_others_are_checked(
     down = {"type": "array", "items": {"$ref": "#"}}
     schema = {"anyOf": [down, {**down, "title": "again"}]}
     endless = b"[" * 60 + b"1" + b"]" * 60
-    payloads = [pack_header(ID) + each for each in (b"[[]]", endless, b"[1]", b"[]")]
-    found = checked(payloads, Schema(json.dumps(schema), SchemaType.JSON))
+    mixed = (b"[[]]", endless, b"[1]", b"[]")
+    schema_of = Schema(json.dumps(schema), SchemaType.JSON)
+    found = checked([pack_header(ID) + each for each in mixed], schema_of)
     assert [index for index, _ in found.problems] == [1, 2]
     assert "takes more than" in found.problems[0][1]
     # A batch of nothing else ends in time, too, and the next one has all the time again.
     monkeypatch.setattr(values, "_MOST_OF_BATCH_S", 0.25)
-    schema_of = Schema(json.dumps(schema), SchemaType.JSON)
     found = checked([pack_header(ID) + endless for _ in range(1_000)], schema_of)
     assert len(found.problems) == 1_000
     assert "the values before it took" in found.problems[-1][1]
