@@ -1,4 +1,4 @@
-"""JSON values at the door: what is none, and what nobody has the time to check."""
+"""Values at the door that libraries are too patient with."""
 
 from __future__ import annotations
 
@@ -42,3 +42,15 @@ def test_a_value_that_takes_too_long_is_named_and_the_others_are_checked(
     assert len(found.problems) == 1_000
     assert "the values before it took" in found.problems[-1][1]
     assert not checked([pack_header(ID) + b"[[]]"], schema_of).problems
+
+
+def test_a_message_without_a_field_that_it_must_have_is_none() -> None:
+    text = (
+        'syntax = "proto2"; message A { required int32 a = 1; repeated In in = 2; '
+        "message In { required string s = 1; } }"
+    )
+    schema = Schema(text, SchemaType.PROTOBUF)
+    payloads = (b"\x00\x08\x01", b"\x00", b"\x00\x08\x01\x12\x00", b"\x00\x08\x01\x12\x03\x0a\x01x")
+    found = checked([pack_header(ID) + each for each in payloads], schema)
+    assert [index for index, _ in found.problems] == [1, 2]
+    assert found.problems[1][1].endswith("it lacks in[0].s")

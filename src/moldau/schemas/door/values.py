@@ -144,10 +144,14 @@ def _protobuf_check(schema: Schema, dependencies: Sequence[Dependency]) -> Check
             message = nested[index]
             nested = message.nested_types
         try:
-            message_factory.GetMessageClass(message).FromString(payload[at:])
+            found = message_factory.GetMessageClass(message).FromString(payload[at:])
         except (DecodeError, UnicodeDecodeError, ValueError) as problem:
             return f"not a message of the schema: {problem}"
-        return None
+        if found.IsInitialized():
+            return None
+        # Python reads it all the same, and Java does not.
+        missing = ", ".join(found.FindInitializationErrors())
+        return f"not a message of the schema: it lacks {missing}"[:500]
 
     return check
 
