@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from moldau.local import zookeeper_server
 from moldau.local.ensemble import NoZooKeeper
 from moldau.spark.runtime.java import NoJava
 from moldau.testing import Ensemble
+from moldau.testing.waiting import until
 from tests.processes import started
 
 STARTER = """
@@ -105,10 +105,7 @@ def test_servers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
         pid = int(starter.stdout.readline())
         assert is_running(pid)
         os.kill(starter.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while is_running(pid):
-            assert time.monotonic() < deadline, "the server outlived who started it"
-            time.sleep(0.02)
+        until(lambda: not is_running(pid), "the end of the server with who started it")
 
 
 def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.spark.topics import (
     Sent,
     delete_before,
@@ -147,10 +148,7 @@ def test_what_compaction_left_is_read_and_its_gaps_are_no_loss(
     )
     records: list[Sent] = [(b"key-%d" % (n % 10), b"%d" % n, []) for n in range(1000)]
     produce(moldau_broker, topic, records, per_batch=20)
-    deadline = time.monotonic() + 60
-    while len(read_by_librdkafka(moldau_broker, topic)) > 500:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: len(read_by_librdkafka(moldau_broker, topic)) <= 500, "a compacted topic")
     # What is cleaned while it is read may still be there for one reader and gone for the other.
     rows = rows_of(load(spark, moldau_broker, subscribe=topic, minPartitions="5"))
     kept = {row["key"]: row["value"] for row in rows}

@@ -12,6 +12,7 @@ from typing import Any
 from moldau.broker.net.outputs.output import OutputForm
 from moldau.broker.net.outputs.transport_output import TransportOutput
 from moldau.log.files.open_files import OpenFile
+from moldau.testing.waiting import until_async
 
 CONTENT = bytes(range(256)) * 4096
 
@@ -63,11 +64,7 @@ class Wire(asyncio.Protocol):
         return bytes(data)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(60):
-            while True:
-                if condition():
-                    return
-                await asyncio.sleep(0.001)
+        await until_async(condition, poll_s=0.001)
 
 
 def run(form: OutputForm, loop_factory: Callable[[], Any], work: Work) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from moldau.spark.pipeline import CheckpointInUse, PipelineError, SinkProgress
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.spark.pipeline.files import (
     COUNTS,
     RAW,
@@ -190,10 +190,7 @@ def test_two_pipelines_do_not_share_a_checkpoint(
     with pipeline.start(spark) as running:
         with pytest.raises(CheckpointInUse, match=r"is in use by process \d+ on .* another 'check"):
             pipeline.run(once=True, spark=spark)
-        deadline = time.monotonic() + 60
-        while running.plan.sinks["raw"].writer.outcome.rows < 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: running.plan.sinks["raw"].writer.outcome.rows, "a row")
     other = 'name = "other"\ncheckpoint = "checkpoints/test"\n'
     with pytest.raises(PipelineError, match="belongs to the pipeline 'test'"):
         load(tmp_path, broker, topic, other, SOURCE, RAW).run(once=True, spark=spark)
