@@ -70,7 +70,7 @@ class Setting(msgspec.Struct, frozen=True):
         return "string"
 
     def parse(self, text: str) -> Any:
-        """The typed value of `text`; InvalidSetting if it is not one."""
+        """Return the typed value of `text`; InvalidSetting if it is not one."""
         if self.secret:
             return text
         text = text.strip()
@@ -118,7 +118,7 @@ class Setting(msgspec.Struct, frozen=True):
                 raise InvalidSetting(self.name, text, f"must be at most {maximum}")
 
     def format(self, value: Any) -> str:
-        """The value as Kafka writes it."""
+        """Return the value as Kafka writes it."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, tuple):
@@ -127,7 +127,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def _java_double(value: float) -> str:
-    """A finite number as Java writes it: 0.5, 1.0E15."""
+    """Return a finite number as Java writes it: 0.5, 1.0E15."""
     from decimal import Decimal
 
     if value == 0 or 1e-3 <= abs(value) < 1e7:
@@ -179,13 +179,13 @@ def setting(
     dynamic: bool = False,
     secret: bool = False,
 ) -> Any:
-    """A field of a `Settings` struct, by its `Setting`."""
+    """Return a field of a `Settings` struct, by its `Setting`."""
     paired = tuple((s, 1) if isinstance(s, str) else s for s in synonyms)
     return Setting(name, default, doc, minimum, maximum, choices, paired, dynamic, secret)
 
 
 def definitions(cls: type[Settings]) -> dict[str, Setting]:
-    """The settings of a class, by name, in the order they were written."""
+    """Return the settings of a class, by name, in the order they were written."""
     return _definitions[cls]
 
 
@@ -204,7 +204,7 @@ def replace(settings: S, values: Mapping[str, str]) -> S:
 
 
 def unknown(key: str, known: Iterable[str]) -> InvalidSetting:
-    """The error for a name that does not exist, with the nearest one that does."""
+    """Return the error for a name that does not exist, with the nearest one that does."""
     import difflib
 
     near = difflib.get_close_matches(key, list(known), n=1)

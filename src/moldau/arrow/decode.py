@@ -142,7 +142,7 @@ class Decoder:
     def decode(
         self, scan: Scan, first: int, until: int, aborted: Aborted | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The records with `first <= offset < until`; an empty Arrow batch is not yielded."""
+        """Yield the records with `first <= offset < until`, and no empty Arrow batch."""
         aborted = aborted or Aborted()
         scratch = scan.array if scan.is_scratch else None
         runs: list[_Run] = []
@@ -176,7 +176,7 @@ class Decoder:
     def _data_batches(
         self, scan: Scan, first: int, until: int, aborted: Aborted
     ) -> Iterator[tuple[int, list[int]]]:
-        """The batches of the table whose records are wanted, each with its number in there."""
+        """Yield the table's batches whose records are wanted, each with its number in there."""
         for number, row in enumerate(scan.table.tolist()):
             start, end, _, base, span, attributes, _, _, producer, crc = row
             if base >= until:

@@ -18,7 +18,7 @@ _COMMIT_BYTES = 4 << 20
 
 @contextmanager
 def open_logs(folder: Path) -> Iterator[LogStore]:
-    """The logs of a folder that no broker has open; closed cleanly at the end."""
+    """Yield the logs of a folder that no broker has open; closed cleanly at the end."""
     store = LogStore(folder, defaults=LogConfig(), max_open_files=_OPEN_FILES)
     store.open()
     try:

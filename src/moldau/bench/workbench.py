@@ -44,7 +44,7 @@ class Workbench:
 
     @contextmanager
     def broker(self) -> Iterator[BrokerUnderTest]:
-        """A ready broker with no topics."""
+        """Yield a ready broker with no topics."""
         broker = self.start_broker()
         try:
             broker.wait_ready()
@@ -56,7 +56,7 @@ class Workbench:
     def stopped_topic(
         self, configs: Mapping[str, str], partitions: int = 1
     ) -> Iterator[tuple[Path, str]]:
-        """The data folder of a broker that has stopped, and the empty topic that is in it."""
+        """Yield the data folder of a broker that has stopped, and the empty topic that is in it."""
         broker = self.start_broker()
         try:
             broker.wait_ready()

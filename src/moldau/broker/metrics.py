@@ -106,7 +106,7 @@ class Metrics:
         self.failures[api, self.topic(key)] += 1
 
     def histograms(self) -> Iterator[tuple[int, Histogram]]:
-        """The latency of each API that was ever asked for, in the order of their keys."""
+        """Yield the latency of each API that was ever asked for, in the order of their keys."""
         yield from sorted(self.latency.items())
 
     def _count(self, answer: Answer, took_s: float) -> None:

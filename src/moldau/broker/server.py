@@ -183,7 +183,7 @@ class Broker:
         self.companion = None if companion is None else companion(self)
 
     def _api_parts(self) -> list[object]:
-        """What the APIs of each room use."""
+        """Return what the APIs of each room use."""
         node, partitions, replicas = self.node, self.partitions, self.replicas
         controller, brokers, cache = self.controller, self.brokers, self.metadata_cache
         groups, shares, transactions = self.groups, self._shares, self._transactions

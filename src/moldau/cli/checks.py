@@ -173,7 +173,7 @@ def ask_api_versions(host: str, port: int, timeout: float = 3.0) -> dict[int, tu
 
 
 def _connected(host: str, port: int, timeout: float) -> socket.socket:
-    """A connection, encrypted if the client's config says so."""
+    """Return a connection, encrypted if the client's config says so."""
     connection = socket.create_connection((host, port), timeout=timeout)
     security = client_security()
     context = None if security is None else security.context()

@@ -24,7 +24,7 @@ def add_client_config(command: Any) -> None:
 
 
 def _option() -> Any:
-    """The option as typer makes it, taken from a command that has no other."""
+    """Return the option as typer makes it, taken from a command that has no other."""
     app = typer.Typer(add_completion=False)
 
     @app.command()

@@ -54,7 +54,7 @@ def ask(bootstrap: str, api: Api, values: dict[str, Any], at_most: int | None = 
 def connect_cluster(
     bootstrap: str, retry_s: float = RETRY_S, security: ClientSecurity | None = None
 ) -> Iterator[Cluster]:
-    """A cluster to ask; what it refuses inside the block becomes a Failure.
+    """Yield a cluster to ask; what it refuses inside the block becomes a Failure.
 
     Without `security` the client's config says how to get in.
     """

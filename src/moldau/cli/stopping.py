@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets, so that work ends between two steps and not inside one.
+    """Yield an event that Ctrl-C or SIGTERM sets, so that work ends between two steps, not in one.
 
     A second Ctrl-C does what it always does; a second SIGTERM does nothing more, since `timeout`
     and some supervisors send two at once. Outside the main thread nothing sets the event.

@@ -174,7 +174,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def _hosts(*addresses: str) -> list[str]:
-    """The names and addresses that a broker's certificate has to hold."""
+    """Return the names and addresses that a broker's certificate has to hold."""
     found: Iterable[str] = (each.rpartition(":")[0].strip("[]") for each in addresses)
     own = ("127.0.0.1", "localhost", socket.gethostname())
     return list(dict.fromkeys((*own, *(each for each in found if each not in _WILDCARDS))))

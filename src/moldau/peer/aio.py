@@ -352,7 +352,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
 
 def _tls(address: str, security: ClientSecurity, host: str) -> dict[str, Any]:
-    """What `create_connection` has to know of TLS."""
+    """Return what `create_connection` has to know of TLS."""
     from moldau.security.key_material import TlsError
 
     try:

@@ -59,7 +59,7 @@ class EndMarker(NamedTuple):
 def records_of(
     buffer: Bytes, position: int = 0, max_decompressed: int = MAX_DECOMPRESSED
 ) -> Iterator[Record]:
-    """The records of the batch at `position`, whose length and CRC have been checked before.
+    """Yield the records of the batch at `position`, whose length and CRC have been checked before.
 
     Every length inside is checked against the bytes that there are: InvalidRecord when they lie,
     CorruptBatch when the codec cannot read them, BatchTooLarge beyond `max_decompressed`.
@@ -70,7 +70,7 @@ def records_of(
 
 
 def decode_records(body: Bytes, header: BatchHeader, position: int = 0) -> Iterator[Record]:
-    """The records of an uncompressed section; keys and values are slices of it."""
+    """Yield the records of an uncompressed section; keys and values are slices of it."""
     try:
         yield from _decode(body, header)
     except (IndexError, UnicodeDecodeError) as error:

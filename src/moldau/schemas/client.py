@@ -266,7 +266,7 @@ class RegistryClient(SchemaCatalog):
 def _context(
     ca_file: str | None, certificate_file: str | None, key_file: str | None, password: str | None
 ) -> ssl.SSLContext:
-    """The context of TLS; SchemaError names the file that cannot be used."""
+    """Return the context of TLS; SchemaError names the file that cannot be used."""
     name, path = "ssl.ca.location", ca_file
     try:
         context = ssl.create_default_context(cafile=ca_file)

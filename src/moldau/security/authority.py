@@ -113,7 +113,7 @@ _NO_USAGE = dict.fromkeys(
 
 
 def _valid(days: float) -> x509.CertificateBuilder:
-    """A builder for a certificate that expires in so many days; it has expired if those are
+    """Return a builder for a certificate that expires in so many days; it has expired if those are
     negative."""
     now = datetime.datetime.now(datetime.UTC)
     end = now + datetime.timedelta(days=days)

@@ -126,7 +126,7 @@ def _limit_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _own(settings: TlsSettings) -> Pem | None:
-    """The private key and its certificates, if there are any."""
+    """Return the private key and its certificates, if there are any."""
     if settings.ssl_keystore_key:
         if settings.ssl_keystore_location:
             raise TlsError("ssl.keystore.key", "ssl.keystore.location is set, too; give only one")

@@ -46,7 +46,7 @@ class CheckedProduce(NamedTuple):
             self.write.end()
 
     def batches(self, partitions: Partitions) -> Batches:
-        """What the request appends, as it is after the checks."""
+        """Return what the request appends, as it is after the checks."""
         found: Batches = []
         for key, batches in self.request.without(self.denied).topics:
             topic = partitions.topic_name(key)

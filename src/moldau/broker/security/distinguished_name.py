@@ -100,7 +100,7 @@ def _elements(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def _element(data: bytes, position: int) -> tuple[int, bytes, int]:
-    """The tag and the value of the element at `position`, and where the next one begins."""
+    """Return the tag and the value of the element at `position`, and where the next one begins."""
     tag, size = data[position], data[position + 1]
     position += 2
     if size & 0x80:

@@ -95,7 +95,7 @@ class AccessSettings(HttpSettings):
     )
 
     def most_connections_of(self, host: str) -> int:
-        """The most connections that may be open at once from this address."""
+        """Return the most connections that may be open at once from this address."""
         if not self.max_connections_per_ip_overrides:
             return self.max_connections_per_ip
         return self.connection_overrides.get(host, self.max_connections_per_ip)

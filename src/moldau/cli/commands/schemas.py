@@ -81,7 +81,7 @@ def _connected(registry: str | None, bootstrap: str) -> Iterator[SchemaCatalog]:
 
 
 def _registry(url: str) -> RegistryClient:
-    """The registry, with what the client's config says of it; InvalidSetting becomes a failure.
+    """Return the registry as the client's config has it; InvalidSetting becomes a failure.
 
     If it says nothing, one over HTTPS is asked as the brokers are.
     """

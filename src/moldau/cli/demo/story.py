@@ -41,7 +41,7 @@ class Story:
 
 @contextmanager
 def running_broker(folder: Path) -> Iterator[str]:
-    """A broker process on a free port; its address. Stopped with SIGTERM, and that must work."""
+    """Yield the address of a broker process, which is stopped with SIGTERM: that must work."""
     from moldau.local.ports import free_ports
 
     http = f"127.0.0.1:{free_ports(1)[0]}"

@@ -103,7 +103,7 @@ def hushed(spark: SparkSession, verbose: bool) -> SparkSession:
 
 @contextmanager
 def failures(verbose: bool, but: type[Exception] | None = None) -> Iterator[None]:
-    """Every error as one message; what Spark has to say of it only with `verbose`."""
+    """Show every error as one message; what Spark has to say of it only with `verbose`."""
     from moldau.spark.pipeline import PipelineError
     from moldau.spark.runtime.java import NoJava
     from moldau.spark.runtime.session import SparkFailed, SparkMissing

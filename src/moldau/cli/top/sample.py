@@ -38,26 +38,26 @@ class Sample:
         yield from self.series.get(name, ())
 
     def value(self, name: str, **labels: str) -> float:
-        """The one value with exactly these labels; 0 if there is none."""
+        """Return the one value with exactly these labels; 0 if there is none."""
         return next((value for has, value in self.all(name) if has == labels), 0.0)
 
     def info(self, name: str) -> Labels:
-        """The labels of the first series."""
+        """Return the labels of the first series."""
         return next((labels for labels, _ in self.all(name)), {})
 
     def rate(self, before: Sample | None, name: str, **labels: str) -> float:
-        """How much a counter has grown a second; one that began again has grown from 0."""
+        """Return how much a counter has grown a second; one that began again has grown from 0."""
         if before is None or self.at <= before.at:
             return 0.0
         now, then = self.value(name, **labels), before.value(name, **labels)
         return (now - then if now >= then else now) / (self.at - before.at)
 
     def total_rate(self, before: Sample | None, name: str) -> float:
-        """The same, of all series of a name together."""
+        """Return the same, of all series of a name together."""
         return sum(self.rate(before, name, **labels) for labels, _ in self.all(name))
 
     def quantile_ms(self, before: Sample | None, api: str, share: float) -> float | None:
-        """The latency of an API since the sample before; None if nobody asked for it."""
+        """Return the latency of an API since the sample before; None if nobody asked for it."""
         bounds = self._buckets(api)
         then = {} if before is None else before._buckets(api)
         counts = [(bound, count - then.get(bound, 0.0)) for bound, count in bounds.items()]

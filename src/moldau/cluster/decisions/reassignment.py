@@ -124,7 +124,7 @@ def _with(
 def _kept(
     partition: PartitionState, replicas: Replicas, isr: Replicas
 ) -> tuple[Replicas, Replicas, tuple[tuple[int, int], ...]]:
-    """What is still true of the replicas that are not in sync: `elr`, `last_known_elr` and `lost`.
+    """Return what is still true of replicas that are not in sync: `elr`, `last_known_elr`, `lost`.
     The leader sees to it that nobody is eligible any more where enough are in sync."""
     away = {member for member in replicas if member not in isr}
     return (

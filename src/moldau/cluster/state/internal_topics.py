@@ -7,7 +7,6 @@
 
 A topic is created when its owner first needs it, as large as the owner's settings say. Clients can
 read and delete it. They cannot write to it or delete records, and asking for it does not create it.
-The names of owners that are not built yet are reserved, so that no topic of a user takes them.
 """
 
 from __future__ import annotations

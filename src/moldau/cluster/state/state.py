@@ -124,7 +124,7 @@ class ClusterState:
         self.version += 1
 
     def changes(self) -> Iterator[AnyChange]:
-        """The shortest changes that lead to this state; who is alive now is not among them."""
+        """Yield the shortest changes that lead to this state, but for who is alive now."""
         if self.next_producer_id:
             yield ProducerIdsAllocated(self.next_producer_id)
         for broker, configs in self.broker_configs.items():

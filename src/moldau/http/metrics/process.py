@@ -99,7 +99,7 @@ class Process:
         return time.monotonic() - self._began
 
     def _idle(self) -> float:
-        """The share of time in which the loop's thread had nothing to do, since the last scrape."""
+        """Return the share of time since the last scrape in which the loop's thread was idle."""
         clock, cpu = time.monotonic(), time.thread_time()
         passed = clock - self._idle_at[0]
         if passed > 0.5:

@@ -86,7 +86,7 @@ class Compaction:
         yield from zip(segments, [*bases, self._job.end], strict=True)
 
     def _scan(self, segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a segment. Who rewrites bytes must not give damage a new checksum."""
+        """Yield a segment's batches. Who rewrites bytes must not give damage a new checksum."""
         try:
             for _, header, batch in segment.batches.scan():
                 self._throttle.count(header.size)

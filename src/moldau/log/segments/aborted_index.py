@@ -19,7 +19,7 @@ _CHUNK = 64
 
 
 def unpack_entries(content: bytes) -> Iterator[tuple[int, ...]]:
-    """The whole entries of a file: version, producer id, first, last and last stable offset."""
+    """Return a file's whole entries: version, producer id, first, last and last stable offset."""
     return _ENTRY.iter_unpack(content[: len(content) // ENTRY_SIZE * ENTRY_SIZE])
 
 
@@ -121,7 +121,7 @@ class AbortedIndex(IndexFile):
         return False
 
     def transactions(self) -> Iterator[AbortedTransaction]:
-        """All of them."""
+        """Yield all of them."""
         for entry in self._entries(0):
             yield AbortedTransaction(*entry[1:])
 

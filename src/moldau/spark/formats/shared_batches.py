@@ -81,7 +81,7 @@ class SharedBatches:
         return cls(place, sharing.sink, sharing.sinks)
 
     def read(self, wanted: OffsetRange, parse: ParseRange) -> Iterator[Parsed]:
-        """The records of a range; `parse` is asked for those that are not here."""
+        """Yield the records of a range; `parse` is asked for those that are not here."""
         is_shared = self._begin(wanted.start)
         position, own = wanted.start, _Parsing(parse, wanted)
         try:

@@ -108,7 +108,7 @@ def parsed(
     security: ClientSecurity | None = None,
     single: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a task with their values parsed; dead letters have arrived at its end.
+    """Yield the batches of a task with their values parsed; dead letters have arrived at its end.
 
     `single` names a reading that is no stream's.
     """

@@ -79,7 +79,7 @@ RESULT_SCHEMA = pa.schema([pa.field("written", pa.string())])
 
 
 def write_files(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The body of a task, for `mapInArrow`: a row of RESULT_SCHEMA for every file."""
+    """Write files in a task, for `mapInArrow`, and yield a row of RESULT_SCHEMA for each."""
     written = [msgspec.json.encode(item).decode() for item in written_files(plan, batches)]
     yield pa.RecordBatch.from_arrays([pa.array(written, pa.string())], schema=RESULT_SCHEMA)
 

@@ -190,7 +190,7 @@ class Pipeline:
 
     @contextmanager
     def session(self, given: SparkSession | None = None) -> Iterator[SparkSession]:
-        """The session that is given, or there, or else one made for this and then stopped."""
+        """Yield the session that is given, or there, or else one made for this and then stopped."""
         found = given or active_session()
         used = found or self.new_session()
         try:

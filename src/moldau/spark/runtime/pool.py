@@ -15,7 +15,7 @@ _idle: dict[_Key, list[Cluster]] = {}
 
 @contextmanager
 def borrowed(settings: ReadSettings) -> Iterator[Cluster]:
-    """A cluster's connections, of nobody else's until given back; closed after an error."""
+    """Yield a cluster's connections, of nobody else's until given back; closed after an error."""
     # A forked process must not talk on its parent's sockets.
     key = (os.getpid(), settings)
     idle = _idle.setdefault(key, [])

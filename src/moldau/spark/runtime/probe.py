@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 def answer(_: Iterable[int]) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    """The body of a task: an Answer, as a plain tuple."""
+    """Yield an Answer, as a plain tuple: the body of a task."""
     specs = [importlib.util.find_spec(name) for name in SHIPPED]
     folders = [
         next(iter(spec.submodule_search_locations))

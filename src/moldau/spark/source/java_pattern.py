@@ -354,7 +354,7 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[_Token]:
-    r"""The characters, with those between \Q and \E marked."""
+    r"""Return the characters, with those between \Q and \E marked."""
     found: list[_Token] = []
     at = 0
     while at < len(text):

@@ -22,7 +22,7 @@ from moldau.wire.fetch.response import FetchedPartition
 
 
 def read_range(wanted: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """The records of a range, in order, in memory that does not grow with it.
+    """Yield the records of a range, in order, in memory that does not grow with it.
 
     Leader changes and restarts of brokers are waited out. Offsets that compaction removed are
     passed over, as nothing was lost that the topic promises to keep; offsets before the start of

@@ -183,7 +183,7 @@ def broker_synonyms(
 
 
 def _default_of(setting: Setting, name: str) -> Iterator[Synonym]:
-    """The default under the last of a setting's names, in the unit of that."""
+    """Yield the default under the last name of a setting, in the unit of that name."""
     last, factor = setting.synonyms[-1]
     if name == last:
         default = setting.default if factor == 1 else setting.default // factor

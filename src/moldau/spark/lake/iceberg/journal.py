@@ -83,7 +83,7 @@ def summary_of(entry: Entry) -> dict[str, str]:
 
 
 def entries(table: Table) -> Iterator[Entry]:
-    """The batches of all applications whose snapshots are still there, latest first."""
+    """Yield the batches of all applications whose snapshots are still there, latest first."""
     from pyiceberg.table.snapshots import ancestors_of
 
     for snapshot in ancestors_of(table.current_snapshot(), table.metadata):

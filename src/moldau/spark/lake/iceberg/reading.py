@@ -38,7 +38,7 @@ class Reading:
     def batches(
         self, task: FileScanTask, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a file, with these columns or all."""
+        """Return the rows of a file, with these columns or all."""
         from pyiceberg.io import load_file_io
         from pyiceberg.io.pyarrow import ArrowScan
 

@@ -217,7 +217,7 @@ def join_marks(plan: MarksPlan, files: Sequence[MarksFile], before_ms: int) -> l
 
 
 def read_marks(plan: MarksPlan, file: MarksFile) -> Iterator[pa.Table]:
-    """The rows of a file, a row group at a time."""
+    """Yield the rows of a file, a row group at a time."""
     with pq.ParquetFile(plan.location.open(file.path)) as parquet:
         for group in range(parquet.metadata.num_row_groups):
             yield parquet.read_row_group(group).select(plan.schema.names).cast(plan.schema)

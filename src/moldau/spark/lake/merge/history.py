@@ -65,7 +65,7 @@ def keys_of(plan: MergePlan) -> pa.Table:
 def versions_in(
     plan: MergePlan, source: pa.Table, file: TableFile, number: int
 ) -> Iterator[pa.RecordBatch]:
-    """The versions of these keys in a file of the table."""
+    """Yield the versions of these keys in a file of the table."""
     schema = timeline_schema(plan.write.schema, plan.keys, plan.order)
     stored = [name for name in schema.names if name not in (KIND, FILE, ROW)]
     with file.open(plan.write) as opened:
@@ -77,7 +77,7 @@ def versions_in(
 def deletes_in(
     plan: MergePlan, source: pa.Table, marks: MarksPlan, file: MarksFile
 ) -> Iterator[pa.RecordBatch]:
-    """The deletes of these keys that are known already."""
+    """Yield the deletes of these keys that are known already."""
     schema = timeline_schema(plan.write.schema, plan.keys, plan.order)
     for rows in read_marks(marks, file):
         found = rows.take(join(rows, source, plan.keys).column(ROW))
@@ -86,7 +86,7 @@ def deletes_in(
 
 
 def events_in(plan: MergePlan, number: int, as_number: int) -> Iterator[pa.RecordBatch]:
-    """The events of a staged file."""
+    """Yield the events of a staged file."""
     schema = timeline_schema(plan.write.schema, plan.keys, plan.order)
     file = plan.staged.files[number]
     for first, batch in plan.staged.batches(file):

@@ -83,7 +83,7 @@ class Staged:
         return pa.concat_tables(found)
 
     def batches(self, file: StagedFile) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of a file, some at a time, each time with the number of the first."""
+        """Yield the rows of a file, some at a time, each time with the number of the first."""
         first = file.first
         with pq.ParquetFile(self.location.open(file.path)) as parquet:
             for batch in parquet.iter_batches(batch_size=8192):

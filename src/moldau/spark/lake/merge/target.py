@@ -35,7 +35,7 @@ class OpenFile(Protocol):
         """Return these columns of a group: few, for it may be large."""
 
     def batches(self, group: int) -> Iterator[pa.RecordBatch]:
-        """All columns of a group's rows, some rows at a time, in the same order."""
+        """Return all columns of a group's rows, some rows at a time, in the same order."""
 
 
 class TableFile(Protocol):
