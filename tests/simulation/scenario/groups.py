@@ -64,13 +64,17 @@ class Groups:
         self._deliveries.set_back(partition, start)
 
     def _regime(self, partition: int) -> Regime | None:
-        """Who leads a shared partition, by what the cluster has agreed on."""
+        """Who leads a shared partition, by what the cluster has agreed on and the leader knows:
+        until it does, one that leads in two epochs on end gives out records in the first."""
         state = self._metadata.topics[SHARED].partitions[partition]
         node = self._world.nodes.get(state.leader)
-        store = None if node is None or node.broker is None else node.broker.store
-        if node is None or not isinstance(store, ZooKeeperStore):
+        broker = None if node is None else node.broker
+        if node is None or broker is None or not isinstance(broker.store, ZooKeeperStore):
             return None
-        return Regime(node.id, node.lives, state.leader_epoch, store._lapses)
+        own = broker.partitions.get((SHARED, partition))
+        if own is None or own.leader_epoch != state.leader_epoch:
+            return None
+        return Regime(node.id, node.lives, state.leader_epoch, broker.store._lapses)
 
     def end(self, wait: Wait, has_all: HasAll, ends: Callable[[], dict[int, int]]) -> None:
         """Everything is assigned, and everything that was shared is finished. `ends` are those of
