@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from moldau.log.config import LogConfig
+from moldau.log.epochs import FILE_NAME as EPOCHS_FILE
 from moldau.log.errors import StorageError
 from moldau.log.flushes.flushing import prepare_flush
 from moldau.log.log import Log
@@ -336,3 +337,27 @@ def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> N
     assert (log.log_start, log.log_end) == (30, 30)
     assert put(log, batch_of()) == [30]
     store.close()
+
+
+@pytest.mark.parametrize("from_offset", [3, 2], ids=["behind the new", "in its place"])
+@pytest.mark.parametrize("knows_epoch", [True, False])
+def test_what_a_power_failure_brings_back_is_known_by_its_epoch(
+    tmp_path: Path, from_offset: int, knows_epoch: bool
+) -> None:
+    """Otherwise its leader takes it for what it wrote itself in the epoch of the file."""
+    store = open_store(tmp_path)
+    log = make_log(store)
+    put(log, batch_of(), batch_of(), epoch=8)
+    put(log, batch_of(), batch_of(), epoch=9)
+    path = log.segments.last.path
+    before = Path(path).read_bytes()
+    truncate_to(log, 2)
+    put(log, batch_of(), batch_of(), epoch=12)
+    if knows_epoch:
+        Path(log.folder, EPOCHS_FILE).write_bytes(log.epochs.encode())
+    store.abandon()
+    position = position_of(path, from_offset)
+    Path(path).write_bytes(Path(path).read_bytes()[:position] + before[position:])
+    _, log = reopen(tmp_path)
+    assert log.log_end == 4
+    assert (log.epochs.latest, log.epochs.latest_start) == (9, from_offset)

@@ -270,8 +270,12 @@ def _recover(
                 segment.append_again(header)
                 if header.is_control:
                     has_markers = True
-                if header.leader_epoch > epochs.latest:
-                    epochs.assign(header.leader_epoch, header.base_offset)
+                # After a power failure the file of epochs may be older than the log or newer, and
+                # what a follower had cut off may be back behind batches of a later epoch. The
+                # last batch's epoch must be known for what it is: the leader cuts by it.
+                written = max(header.base_offset, log_start)
+                if 0 <= header.leader_epoch != epochs.epoch_at(written):
+                    epochs.assign(header.leader_epoch, written)
                 end = header.last_offset + 1
                 position = at + header.size
                 if position - told >= _TELL_BYTES and recovered.on_progress is not None:
@@ -317,6 +321,8 @@ def _cut(segments: Segments, segment: Segment, position: int, end: int) -> int:
     size = segments.size
     segments.drop_after(segment)
     segment.batches.cut(position)
+    # Or what was cut off might come back behind what is written in its place.
+    os.fsync(segment.batches.open().fd)
     segment.end = position
     # One of which nothing is left stays only if it says where the log ends: what compaction left
     # of the segment before it may end earlier.

@@ -191,3 +191,28 @@ def test_a_cut_is_written_down_before_the_log_grows_though_the_term_ends_meanwhi
         tell(story, 3)
     finally:
         free.set()
+
+
+def test_what_was_cut_off_is_off_the_disk_before_other_records_take_its_place(
+    tell: Tell, disk: HeldDisk
+) -> None:
+    """Some of its pages could come back among them after a power failure, in their epoch."""
+
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.create("plain", (1, 0))
+        await cluster.write(0, "t", "a", acks=-1)
+        await cluster.until_same("t", 0, 1, watermark=1)
+        cluster.deafen(1)
+        await cluster.write(0, "t", "b", "c")
+        disk.hold(cluster[0].settings.folder, "t")
+        await cluster.lead("t", 1, (0, 1))
+        await until_async(lambda: disk.waiting, "the fsync of what was cut")
+        await cluster.write(1, "t", "d")
+        await cluster.write(1, "plain", "x", acks=-1)
+        await cluster.write(1, "plain", "y", acks=-1)
+        assert cluster.ends("t", 0, 1) == [1, 2]
+        disk.release()
+        await cluster.until_same("t", 0, 1, watermark=2)
+
+    tell(story)

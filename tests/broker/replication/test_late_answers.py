@@ -118,7 +118,7 @@ def answered_with_a_divergence(partition: Partition) -> tuple[Followed, int]:
     partition.append_replica(batch(5), 5)
     followed = Followed(partition)
     followed.wanted(1 << 20, 7)
-    assert followed.take(answer(diverging=(3, 5)), 7) is Next.MOVE
+    assert followed.take(answer(diverging=(3, 5)), 7) is Next.FLUSH
     return followed, 8
 
 
@@ -195,7 +195,7 @@ def test_what_was_written_in_a_later_term_is_not_copied_in_this_one(follower: Pa
     followed = Followed(follower)
     wanted = followed.wanted(1000, 2)
     assert (wanted.fetch_offset, wanted.last_fetched_epoch) == (6, 3)
-    assert followed.take(answer(diverging=(3, 5)), 2) is Next.MOVE
+    assert followed.take(answer(diverging=(3, 5)), 2) is Next.FLUSH
     followed.wanted(1000, 3)
-    assert followed.take(answer(records=batch(5, epoch=4)), 3) is Next.MOVE
+    assert followed.take(answer(records=batch(5, epoch=4)), 3) is Next.FLUSH
     assert follower.log.epochs.entries[-1] == (4, 5)

@@ -82,8 +82,12 @@ class Followed:
     @property
     def is_unflushed(self) -> bool:
         """Whether the leader must not be asked yet: it takes what is asked for as a sign that all
-        before is on this disk, where a flush policy wants it there."""
+        before is on this disk, where a flush policy wants it there. And pages that were cut off
+        must not come back among those that are copied in their place: no comparison of epochs
+        would find them."""
         log = self.partition.log
+        if log.truncations != log.durability.truncations:
+            return True
         return log.config.flushes and log.flushed < log.log_end
 
     def wanted(self, max_bytes: int, question: int) -> FetchPartition:
