@@ -38,10 +38,10 @@ from tests.processes import started
 WITHIN_S = 60
 
 
-def metadata(settings: dict[str, str]) -> int:
+def metadata(settings: dict[str, str], within_s: float = WITHIN_S) -> int:
     """How many brokers a client with these settings is told of."""
     host, _, port = settings["bootstrap.servers"].partition(",")[0].rpartition(":")
-    peer = PeerSettings(security=ClientSecurity.parse(settings), reach_within_s=1)
+    peer = PeerSettings(security=ClientSecurity.parse(settings), reach_within_s=within_s)
     with PeerCluster([(host, int(port))], peer) as cluster:
         return len(cluster.metadata().nodes)
 
@@ -54,7 +54,7 @@ def test_a_broker_for_tests_may_be_locked() -> None:
         broker.start()
         assert metadata(broker.client_settings) == 1
         with pytest.raises(PeerError):
-            metadata({"bootstrap.servers": broker.bootstrap})
+            metadata({"bootstrap.servers": broker.bootstrap}, within_s=1)
         wrong = dict(broker.client_settings)
         wrong["sasl.jaas.config"] = re.sub(
             'password=".*"', 'password="x"', wrong["sasl.jaas.config"]

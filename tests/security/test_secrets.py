@@ -112,7 +112,7 @@ def test_they_are_in_nothing_that_a_broker_says_or_keeps(
             has_password = mechanism in PASSWORDS
             for secret in (PASSWORD, GUESS) if has_password else (right, wrong):
                 given = properties(broker, mechanism, secret, tmp_path)
-                peer = PeerSettings(security=ClientSecurity.parse(given), reach_within_s=1)
+                peer = PeerSettings(security=ClientSecurity.parse(given))
                 said.append(repr(peer))
                 with Cluster([("127.0.0.1", port)], peer) as cluster:
                     if secret in (PASSWORD, right):

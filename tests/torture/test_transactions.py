@@ -12,6 +12,7 @@ from tests.scenarios.ledger import Wrong
 from tests.torture.transactions import TransactionTorture
 
 _SECONDS = 45.0
+_KINDS = ("committed", "aborted", "inputs")
 
 
 @pytest.mark.slow
@@ -20,10 +21,14 @@ def test_transactions_show_no_anomaly_through_faults(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     deadline = time.monotonic() + _SECONDS
     torture = TransactionTorture(tmp_path, seed, say=lambda text: None)
+
+    def is_over(faults: int) -> bool:
+        # On a busy machine a whole round may have none of one kind, and shows nothing of it then.
+        is_enough = not torture.rounds or all(torture.counts[each] for each in _KINDS)
+        return faults > 0 and time.monotonic() > deadline and is_enough
+
     try:
-        torture.run(lambda faults: faults > 0 and time.monotonic() > deadline)
+        torture.run(is_over)
     except Wrong as problem:
         pytest.fail(f"seed {seed}: {problem}\n" + "\n".join(torture.last_deeds))
-    assert torture.counts["committed"] > 0
-    assert torture.counts["aborted"] > 0
-    assert torture.counts["inputs"] > 0
+    assert all(torture.counts[each] > 0 for each in _KINDS)
