@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -21,6 +22,7 @@ from moldau.spark.lake import (
     committed_offsets,
 )
 from tests.spark.lake.batches import numbers, offsets
+from tests.spark.lake.readers import duckdb_rows
 from tests.spark.lake.tables import data_files, rows_of, values_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -73,6 +75,32 @@ def test_every_type_arrives_as_it_is(spark: SparkSession, tmp_path: Path) -> Non
     assert schema.field("t").type == pa.timestamp("us", tz="UTC")
     assert schema.field("e").type == pa.decimal128(20, 5)
     assert len(rows_of(path)) == 4
+
+
+def test_other_engines_read_what_was_merged(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(
+        path,
+        app_id="app",
+        mode="upsert",
+        keys=["id"],
+        order_by=["at"],
+        delete_where="is_gone",
+        partition_by=["part"],
+    )
+    made = spark.range(30).selectExpr("id", "id % 3 AS part", "1 AS at", "false AS is_gone")
+    sink.write(made, 0)
+    changed = spark.range(20, 40).selectExpr(
+        "id", "id % 3 AS part", "2 AS at", "id % 2 = 0 AS is_gone", "concat('n', id) AS name"
+    )
+    sink.write(changed, 1)
+    # Older than the deletes, which hold.
+    sink.write(made.where("id >= 20"), 2)
+    rows = {id: None if id < 20 else f"n{id}" for id in range(40) if id < 20 or id % 2}
+    found = duckdb_rows(path, "SELECT id, name FROM it WHERE part < 3 ORDER BY id")
+    assert found == list(rows.items())
+    lazy = polars.scan_delta(path).sort("id")
+    assert lazy.select("id", "name").collect().rows() == list(rows.items())
 
 
 def test_a_conflict_with_another_writer_is_checked_and_committed_again(

@@ -44,6 +44,38 @@ def raises(events):
 def nothing(events):
     pass
 """
+STATE = """\
+from collections.abc import Iterator
+
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from words import loud
+
+
+class Totals(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.total = handle.getValueState("total", "total INT")
+
+    def handleInputRows(self, key, rows, timerValues) -> Iterator[Row]:
+        before = self.total.get()[0] if self.total.exists() else 0
+        total = before + sum(row["number"] for row in rows)
+        self.total.update((total,))
+        yield Row(name=loud(key[0]), total=total)
+
+    def close(self) -> None:
+        pass
+
+
+def totals(events):
+    of_name = events.groupBy("name")
+    return of_name.transformWithState(Totals(), "name STRING, total INT", "Append", "None")
+"""
+# Spark keeps state of this kind in no other store.
+STORE = """\
+[spark]
+"spark.sql.streaming.stateStore.providerClass" = \
+"org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+"""
 WORDS = "def loud(text):\n    return text.upper()\n"
 
 
@@ -85,6 +117,30 @@ def test_steps_and_tables_build_on_each_other(
     assert sums == [("A", 11), ("C", 3)]
     known = sorted((row["name"], row["number"]) for row in table(folder / "lake/known"))
     assert known == [("A", 2), ("C", 3)]
+
+
+@pytest.mark.slow
+def test_a_step_keeps_state_of_its_own_between_runs(
+    spark: SparkSession, moldau_session_broker: Broker, folder: Path
+) -> None:
+    pytest.importorskip("pandas", reason="Spark's stateful processors want pandas")
+    topic = fresh_topic(moldau_session_broker)
+    (folder / "state.py").write_text(STATE)
+    pipeline = load(
+        folder,
+        moldau_session_broker,
+        topic,
+        STORE,
+        SOURCE,
+        '[steps.totals]\nfrom = "events"\npython = "state:totals"\n',
+        '[sinks.totals]\nfrom = "totals"\ntype = "delta"\npath = "lake/totals"\n',
+    )
+    found = []
+    for events in ([event(1, "a", 1), event(2, "b", 2), event(3, "a", 3)], [event(4, "a", 5)]):
+        send(moldau_session_broker, topic, events)
+        pipeline.run(once=True, spark=spark)
+        found.append(sorted((row["name"], row["total"]) for row in table(folder / "lake/totals")))
+    assert found == [[("A", 4), ("B", 2)], [("A", 4), ("A", 9), ("B", 2)]]
 
 
 # What is added begins on line 6.
