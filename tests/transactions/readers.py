@@ -16,6 +16,7 @@ from tests.transactions.copiers import take
 from tests.transactions.history import Reading
 
 PATIENCE_S = 90.0
+ANOTHER_S = 10.0
 
 
 def reader(bootstrap: str, *, is_committed: bool) -> Consumer:
@@ -49,6 +50,7 @@ class Reader:
         self.reading = Reading(name, is_committed)
         self.problems: list[str] = []
         self._ends: dict[TopicPartition, int] = {}
+        self._bootstrap = bootstrap
         self._consumer = reader(bootstrap, is_committed=is_committed)
         self._consumer.assign([Position(*place, OFFSET_BEGINNING) for place in places])
         self._is_over = threading.Event()
@@ -77,7 +79,7 @@ class Reader:
         while True:
             at = dict(self._ends)
             behind = {
-                str(place): (at.get(place), end)
+                place: (at.get(place), end)
                 for place, end in ends.items()
                 if at.get(place, -1) < end
             }
@@ -86,5 +88,23 @@ class Reader:
             if self.problems:
                 raise Wrong(self.problems[0])
             if time.monotonic() > deadline:
-                raise Wrong(f"{self.reading.name} is stuck at (of) {behind}")
+                shown = {str(place): found for place, found in behind.items()}
+                another = self._ends_of_another(list(behind))
+                raise Wrong(
+                    f"{self.reading.name} is stuck at (of) {shown}; another consumer that begins "
+                    f"there gets to {another}"
+                )
             time.sleep(0.05)
+
+    def _ends_of_another(self, places: Sequence[TopicPartition]) -> dict[str, int]:
+        """How far a new consumer gets: then it is this one that is stuck, and not the brokers."""
+        at, ends = dict(self._ends), dict[TopicPartition, int]()
+        deadline = time.monotonic() + ANOTHER_S
+        another = reader(self._bootstrap, is_committed=self.reading.is_committed)
+        try:
+            another.assign([Position(*place, at.get(place, OFFSET_BEGINNING)) for place in places])
+            while time.monotonic() < deadline and len(ends) < len(places):
+                take(another, 500, 0.2, ends)
+        finally:
+            another.close()
+        return {str(place): end for place, end in ends.items()}
