@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from contextlib import suppress
 
 from moldau.broker.coordination.share.state import ShareKey
@@ -68,20 +69,21 @@ async def _say(
         await member.request(Api.SHARE_ACKNOWLEDGE, leader.id, words)
 
 
-async def _roles(stage: Stage) -> tuple[int, Node, Node]:
-    """A partition, its leader, and another broker that keeps its state."""
+async def _roles(stage: Stage, *untouched: int) -> tuple[int, Node, Node]:
+    """A partition, its leader, and another broker that keeps its state; one of those whose state
+    has not begun, if any are to be left so."""
     topic = stage.metadata.topics[SHARED]
     for partition in range(len(topic.partitions)):
         await _give(stage, partition, 1)
-    await _touch(stage)
+    await _touch(stage, untouched)
     while True:
-        for partition in range(len(topic.partitions)):
+        for partition in untouched or range(len(topic.partitions)):
             leader = stage.leader(partition, SHARED)
             keeper = await _keeper(stage, str(ShareKey(GROUP, topic.id, partition)))
             if keeper is not None and keeper is not leader:
                 return partition, leader, keeper
         # Others lead then, and keep.
-        await stage.restart(stage.leader(0, SHARED))
+        await stage.restart(stage.leader(partition, SHARED))
 
 
 async def _keeper(stage: Stage, key: str) -> Node | None:
@@ -91,10 +93,10 @@ async def _keeper(stage: Stage, key: str) -> Node | None:
     return stage.world.nodes.get(int(found.coordinators[0].node_id))
 
 
-async def _touch(stage: Stage) -> None:
-    """Have the states of all partitions begun, and the topic that holds them made."""
+async def _touch(stage: Stage, untouched: Collection[int]) -> None:
+    """Have the states of all partitions but some begun, and the topic that holds them made."""
     member = _member(stage, "first of all")
-    for partition in list(member.assigned):
+    for partition in set(member.assigned) - set(untouched):
         leader = stage.leader(partition, SHARED)
         (given,) = await _take(stage, member, leader, partition, 1, 1)
         await _say(member, leader, {given: Kind.ACCEPT}, partition)
@@ -150,6 +152,35 @@ async def old_share_leader(stage: Stage) -> None:
     _, last = (await _take(stage, second, successor, partition, 2, 1))[:2]
     await _say(second, successor, {last: Kind.ACCEPT}, partition)
     stage.mend(leader, keeper)
+    await stage.pause(0.5)
+    stage.thaw(leader)
+    await stage.until(stage.metadata.is_whole, "every replica is in sync")
+    await stage.restart(successor)
+    heir = stage.leader(partition, SHARED)
+    for _ in range(4):
+        await _fetch(second, heir, partition)
+    _finish(stage)
+
+
+async def slept_leader(stage: Stage) -> None:
+    """A leader finds no state of a partition, and begins one; its word arrives when its successor
+    has done so, and all that was there is worked off."""
+    partition, leader, keeper = await _roles(stage, 0)
+    first, second = _member(stage, "first"), _member(stage, "second")
+    await _give(stage, partition, 2)
+    late = stage.hold_request(
+        Api.INITIALIZE_SHARE_GROUP_STATE,
+        source=leader,
+        target=keeper,
+        then=lambda: stage.freeze(leader),
+    )
+    stage.aside(_fetch(first, leader, partition))
+    await stage.until(lambda: late.is_there, "a state is to begin")
+    successor = await stage.succession(leader, partition, SHARED)
+    given = await _take(stage, second, successor, partition, 3, 1)
+    await _say(second, successor, dict.fromkeys(given, Kind.ACCEPT), partition)
+    await stage.pause(0.5)
+    late.let_go()
     await stage.pause(0.5)
     stage.thaw(leader)
     await stage.until(stage.metadata.is_whole, "every replica is in sync")

@@ -331,7 +331,9 @@ class Stage(Talker):
         self._traps.append(_Trap(api, source, target, when, spring))
         return caught
 
-    def mislay_request(self, api: Api, *, source: Node, target: Node) -> Caught:
+    def mislay_request(
+        self, api: Api, *, source: Node | None = None, target: Node | None = None
+    ) -> Caught:
         """Keep the next request of a kind on its way; who sent it loses the connection at once, and
         sends it again over another."""
         caught = Caught()

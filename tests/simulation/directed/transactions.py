@@ -16,6 +16,7 @@ from tests.simulation.load.transactional import (
     GiveUp,
     Transactional,
 )
+from tests.simulation.scenario.scenario import TRANSACTIONAL
 
 # Time enough for whoever reads to be shown what must not be seen.
 _SHOWN_S = 1.5
@@ -86,6 +87,28 @@ async def outdated_marker(stage: Stage) -> None:
     await _late_marker(stage, 1)
 
 
+async def half_marked(stage: Stage) -> None:
+    """A write of the first dialect arrives when its partition is marked, and another one of the
+    transaction is not yet: it would begin one that nobody ends."""
+    producer, coordinator, marked_last, leader = await _begun(stage, 1)
+    partition = 1 - marked_last
+    producer.is_impatient = True
+    attempt = producer.begin()
+    await producer.produce(attempt, marked_last, [b"first"])
+    late = stage.hold_request(Api.PRODUCE)
+    with suppress(GiveUp):
+        await producer.produce(attempt, partition, [b"late write"])
+    marker = stage.hold_request(Api.WRITE_TXN_MARKERS, source=coordinator, target=leader)
+    log = stage.log(stage.leader(partition, TRANSACTIONAL), partition, TRANSACTIONAL)
+    before = log.log_end
+    await producer.end(attempt, commits=False)
+    await stage.until(lambda: log.log_end > before, "one partition is marked")
+    assert marker.is_there, "all partitions are marked"
+    late.let_go()
+    await stage.pause(1.0)
+    marker.let_go()
+
+
 async def old_coordinator(stage: Stage) -> None:
     """A marker of a former coordinator comes when the next transaction of the first dialect is open
     in the same epoch."""
@@ -130,6 +153,52 @@ async def interrupted_markers(stage: Stage) -> None:
     coordinator.start()
 
 
+async def _mark_alone(stage: Stage) -> tuple[Node, list[Node]]:
+    """Have a transaction ended whose marker only the leader of its partition has; return it, and
+    its followers."""
+    producer, _, partition, leader = await _begun(stage, 2)
+    attempt = producer.begin()
+    await producer.produce(attempt, partition, [b"decided"])
+    # What is committed so far is in the checkpoint then.
+    await asyncio.sleep(2.0)
+    end = stage.log(leader, partition, TRANSACTIONAL).log_end
+    followers = [node for node in stage.replicas(partition, TRANSACTIONAL) if node is not leader]
+    held = [stage.hold_request(Api.FETCH, source=node, target=leader) for node in followers]
+    await stage.until(lambda: all(each.is_there for each in held), "nobody follows")
+    await producer.end(attempt, commits=True)
+    await stage.until(
+        lambda: stage.log(leader, partition, TRANSACTIONAL).log_end > end, "it is marked"
+    )
+    await stage.pause(0.1)
+    return leader, followers
+
+
+async def lost_marker(stage: Stage) -> None:
+    """A leader dies when it has written a marker that no follower has."""
+    leader, _ = await _mark_alone(stage)
+    stage.kill(leader)
+    await stage.pause(4.0)
+    leader.start()
+
+
+async def restarted_leader(stage: Stage) -> None:
+    """A leader has written a marker that no follower has, and stops when they are dead: the marker
+    may still be lost with it when it leads again."""
+    leader, followers = await _mark_alone(stage)
+    for node in followers:
+        stage.kill(node)
+    await stage.pause(1.0)
+    process = leader.process
+    assert process is not None
+    stage.world.spawn(process, leader.stop())
+    await stage.until(lambda: leader.process is not process, f"{leader.name} has stopped")
+    leader.start()
+    await stage.until(lambda: leader.is_serving, f"{leader.name} is back")
+    await stage.pause(1.0)
+    for node in followers:
+        node.start()
+
+
 async def moved_offsets(stage: Stage) -> None:
     """Another broker comes to coordinate a group while a transaction has offsets of it."""
     copier = stage.copier("copier", 2)
@@ -151,6 +220,57 @@ async def moved_offsets(stage: Stage) -> None:
     found = await copier.fetch_committed()
     if found != 3:
         raise Violation(f"offset 3 was committed by a transaction, and the group is at {found}")
+
+
+async def late_offset(stage: Stage) -> None:
+    """An offset of the first dialect arrives once more when its transaction has been aborted: it
+    would keep the group waiting for the end of one that nobody ends."""
+    copier = stage.copier("copier", 1)
+    await copier.initialize()
+    attempt = copier.begin()
+    late = stage.mislay_request(Api.TXN_OFFSET_COMMIT)
+    await copier.commit_offset(3)
+    await copier.end(attempt, commits=False)
+    await stage.until(lambda: stage.decisions.are_carried_out, "it is aborted")
+    late.let_go()
+    await stage.pause(1.0)
+    found = await copier.fetch_committed()
+    if found:
+        raise Violation(f"no offset was committed, and the group is at {found}")
+
+
+async def open_offset(stage: Stage) -> None:
+    """Somebody asks how far a group has got while a transaction has a later offset of it."""
+    copier, heir = stage.copier("copier", 2), stage.copier("heir", 2)
+    await copier.initialize()
+    attempt = copier.begin()
+    await copier.commit_offset(3)
+    asking = stage.aside(heir.fetch_committed())
+    await stage.pause(1.0)
+    await copier.end(attempt, commits=True)
+    await stage.until(lambda: asking.is_done, "somebody knows how far the group has got")
+    if asking.result != 3:
+        raise Violation(f"the group is at 3 or nobody knows, and was said to be at {asking.result}")
+
+
+async def old_rival(stage: Stage) -> None:
+    """Whoever was fenced by another process with its transactional id wants to go on (KIP-360)
+    while the other one has a transaction open."""
+    first, second = stage.transactional("first", 2), stage.transactional("second", 2)
+    await first.initialize()
+    await second.initialize()
+    attempt = second.begin()
+    await second.produce(attempt, 0, [b"open"])
+    try:
+        await first.initialize()
+    except Fenced:
+        pass
+    else:
+        raise Violation("a producer that was fenced goes on")
+    try:
+        await second.end(attempt, commits=True)
+    except Fenced:
+        raise Violation("a producer that was fenced has aborted another's transaction") from None
 
 
 async def prepared(stage: Stage) -> None:

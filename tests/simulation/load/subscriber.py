@@ -73,9 +73,7 @@ class Subscriber(Talker):
     async def run(self) -> None:
         while not self.is_stopping:
             try:
-                if self._topic_id is None:
-                    self._topic_id = (await self.find_leader(self._topic, 0)).topic_id
-                await self._beat()
+                await self.beat()
                 if self._epoch > _JOINS:
                     await self._follow()
             except Failed:
@@ -84,7 +82,10 @@ class Subscriber(Talker):
 
     # -- membership
 
-    async def _beat(self) -> None:
+    async def beat(self) -> None:
+        """Send a heartbeat, and take in what it is told."""
+        if self._topic_id is None:
+            self._topic_id = (await self.find_leader(self._topic, 0)).topic_id
         owned = frozenset(self._claims)
         sent_s = self.loop.now_s
         if self._unheard_s is None:
@@ -94,6 +95,7 @@ class Subscriber(Talker):
             answer = await self._heartbeat(owned, says_all)
         except Failed:
             self._late.append((self.loop.now_s, owned))
+            self._coordinator, self._is_full = None, True
             raise
         error = Error(answer.error_code)
         if error is not Error.NONE:
@@ -162,21 +164,31 @@ class Subscriber(Talker):
             self._ownership.release(partition, self.name)
         self._begin_anew()
 
+    @property
+    def partitions(self) -> int:
+        """How many partitions it believes to have."""
+        return len(self._claims)
+
+    @property
+    def unwanted(self) -> list[int]:
+        """What it has, and is to give up."""
+        return [partition for partition in self._claims if partition not in self._target]
+
     async def _follow(self) -> None:
         """Give up what others are to have, and work on the rest."""
-        unwanted = [partition for partition in self._claims if partition not in self._target]
+        unwanted = self.unwanted
         if unwanted and self.dice.random() < 0.7:
-            await self._give_up(unwanted)
+            await self.give_up(unwanted)
         elif self._claims and self.dice.random() < 0.5:
             partition = self.dice.choice(sorted(self._claims))
             await self._work(partition)
         chance = self.dice.random()
         if chance < 0.03 and not self.is_calm:
-            await self._leave()
+            await self.leave()
         elif chance < 0.06 and not self.is_calm:
             await self._crash()
 
-    async def _give_up(self, partitions: list[int]) -> None:
+    async def give_up(self, partitions: list[int]) -> None:
         epoch = self._epoch
         for partition in partitions:
             position = self._positions.pop(partition, None)
@@ -187,7 +199,8 @@ class Subscriber(Talker):
             if position is not None and self.dice.random() < 0.5:
                 self.start(self._commit_late(self._member_id, partition, position + 1, epoch))
 
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
+        """Say that it goes, and begin another life."""
         epoch = _LEAVES if self._instance_id is None else _LEAVES_FOR_NOW
         member_id, instance_id = self._member_id, self._instance_id
         self._history.count("subscriber left")

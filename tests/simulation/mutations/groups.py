@@ -34,6 +34,14 @@ SUBSCRIBERS = (
         "subscribers",
     ),
     Mutation(
+        "a commit is taken from whoever is no member",
+        _CHECKS,
+        "    if member is None:\n        return Error.UNKNOWN_MEMBER_ID\n    is_classic",
+        "    if member is None:\n        return Error.NONE\n    is_classic",
+        "subscribers",
+        9,
+    ),
+    Mutation(
         "heartbeats do not keep a session",
         _GROUP,
         "        self.timers.set(id, Wait.SESSION, now + limits.session_timeout_ms)\n        after",
@@ -74,6 +82,14 @@ SHARING = (
         "due = [run for run in self._runs if run.locked_until <= now and run.change is None]",
         "due = [run for run in self._runs if run.change is None]",
         "sharing",
+    ),
+    Mutation(
+        "a member has a say in records that it does not have",
+        _SHARE,
+        "if run.state is not ACQUIRED or run.change is not None or run.locked_until <= now:",
+        "if False:",
+        "sharing",
+        10,
     ),
     Mutation(
         "locks never run out",

@@ -42,6 +42,64 @@ LATE_TRANSACTIONS = (
         "outdated marker",
     ),
     Mutation(
+        "a write is taken into a transaction whether its partition belongs to it or not",
+        _MACHINE,
+        "    if found.next == NOBODY and partition in found.partitions:\n",
+        "    if found.next == NOBODY:\n",
+        "late write",
+    ),
+    Mutation(
+        "what is known of an open transaction outlives its marker",
+        _STATES,
+        "        self.verifications.pop(producer_id, None)\n"
+        "        self._producers[producer_id] = Producer(",
+        "        self._producers[producer_id] = Producer(",
+        "late answer",
+    ),
+    Mutation(
+        "a write is taken into a transaction that is decided",
+        _MACHINE,
+        "    if found.state in DECIDED:\n"
+        "        return Error.CONCURRENT_TRANSACTIONS\n    if found.next",
+        "    if found.next",
+        "half marked",
+    ),
+    Mutation(
+        "nobody asks whether offsets belong to an open transaction (KIP-890)",
+        "moldau.broker.api.transactions.txn_offset_commit",
+        "        if error:\n            return _in",
+        "        if False:\n            return _in",
+        "late offset",
+    ),
+    Mutation(
+        "offsets are told while a transaction has later ones (KIP-447)",
+        "moldau.broker.coordination.groups.offsets",
+        "return key in self._unstable or (bool(self._staged) and self.is_staged(key))",
+        "return key in self._unstable",
+        "open offset",
+    ),
+    Mutation(
+        "a producer that was fenced aborts the transaction of the one that fenced it",
+        _MACHINE,
+        "    if request.expected not in (None, found.owner):\n",
+        "    if False:\n",
+        "old rival",
+    ),
+    Mutation(
+        "a marker counts before the in-sync replicas have it",
+        "moldau.broker.partitions.marker_writes",
+        "    if partition.log.high_watermark >= needed:\n",
+        "    if True:\n",
+        "lost marker",
+    ),
+    Mutation(
+        "a restarted leader takes for decided what a marker above the high watermark says",
+        "moldau.log.recovery",
+        "        producers = hold_undecided(producers,",
+        "        hold_undecided(producers,",
+        "restarted leader",
+    ),
+    Mutation(
         "a former coordinator's marker is written",
         _STATES,
         "        if marker.coordinator_epoch < producer.coordinator_epoch:\n",
@@ -216,6 +274,13 @@ LATE_REPLICATION = (
         "        if False:\n",
         "late commit",
     ),
+    Mutation(
+        "a member goes on by an epoch that is over (KIP-848)",
+        "moldau.broker.coordination.groups.consumer.checks",
+        "    if epoch < current.epoch and not is_behind:\n",
+        "    if False:\n",
+        "late heartbeat",
+    ),
 )
 
 LATE_SHARING = (
@@ -239,6 +304,20 @@ LATE_SHARING = (
         "        if UNKNOWN < update.leader_epoch < state.leader_epoch:\n",
         "        if False:\n",
         "old share leader",
+    ),
+    Mutation(
+        "a new leader of shared records does not fence the former one",
+        _SHARE_COORDINATOR,
+        "if leader_epoch > state.leader_epoch or log.high_watermark < log.log_end:",
+        "if log.high_watermark < log.log_end:",
+        "old share leader",
+    ),
+    Mutation(
+        "a share group's state that has begun can be begun once more",
+        _SHARE_COORDINATOR,
+        "        if before is not None and start < 0 and state_epoch == before.state_epoch:\n",
+        "        if False:\n",
+        "slept leader",
     ),
     Mutation(
         "what was written before a share group's offsets were set anew counts",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutations.mutation import Mutation
+from tests.simulation.mutations.mutation import ANYTHING, Mutation
 
 _FLUSH = "moldau.log.flushes.flush"
 _DISK = "moldau.log.files.disk"
@@ -52,6 +52,44 @@ LOG = (
         "if offset > self.high_watermark",
         "if offset != self.high_watermark",
         "leaders",
+    ),
+    Mutation(
+        "a write that the disk refused is remembered of its producer",
+        _STATES,
+        "        if not self.unsettled:\n            return\n        for",
+        "        if True:\n            return\n        for",
+        "disks",
+    ),
+    Mutation(
+        "wrong bits in an index of aborted transactions are believed",
+        _RECOVERY,
+        "worse = check_aborted(segments, end, thoroughly=not is_clean)",
+        "worse = None",
+        ANYTHING,
+        795,
+    ),
+    Mutation(
+        "compaction goes beyond what is committed and forced to disk",
+        "moldau.log.compaction.candidates",
+        "stable = min(log.last_stable, log.high_watermark, log.flushed)",
+        "stable = log.log_end",
+        "compaction",
+        9,
+    ),
+    Mutation(
+        "tombstones are compacted away at once",
+        "moldau.log.compaction.compactor",
+        "keeps_tombstones = horizon is None or self._job.now_ms < horizon",
+        "keeps_tombstones = False",
+        "compaction",
+    ),
+    Mutation(
+        "a log of a deleted topic is taken for that of a topic with the same name",
+        "moldau.broker.partitions.replicas",
+        "        if log is not None and log.topic_id not in (None, topic.id):\n",
+        "        if False:\n",
+        ANYTHING,
+        4,
     ),
     Mutation(
         "a repeated batch is written again",

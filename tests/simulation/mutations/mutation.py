@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 
 from tests.simulation.directed.scripts import SCRIPTS, directed
-from tests.simulation.scenario.scenario import Scenario, themed
+from tests.simulation.scenario.scenario import Scenario, scenario, themed
+
+# The theme of whole seeds, as `make simulate` plays them.
+ANYTHING = "anything"
 
 
 @dataclass(frozen=True)
 class Mutation:
     """`old` occurs once in the module, and is replaced by `new`. `seed` is one that fails then, in
-    a scenario with this `theme`, or of the script with that name.
+    a scenario with this `theme`, or of the script with that name, or without a theme.
 
     Where one safeguard stands behind another, both are taken out: `also` has (module, old, new).
     """
@@ -34,6 +37,8 @@ class Mutation:
     also: tuple[tuple[str, str, str], ...] = ()
 
     def scenario(self, seed: int) -> Scenario:
+        if self.theme == ANYTHING:
+            return scenario(seed)
         return directed(seed, self.theme) if self.theme in SCRIPTS else themed(seed, self.theme)
 
     @contextmanager

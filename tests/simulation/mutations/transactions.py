@@ -60,6 +60,28 @@ TRANSACTIONS = (
         2,
     ),
     Mutation(
+        "markers do not have the epoch that follows their transaction (KIP-890)",
+        _MACHINE,
+        "marking = owner.epoch + raises if is_own",
+        "marking = owner.epoch if is_own",
+        "transactions",
+    ),
+    Mutation(
+        "a commit is confirmed that came after its time-out (KAFKA-20785)",
+        _MACHINE,
+        "    if is_retry and not is_same:\n",
+        "    if False:\n",
+        "transactions",
+    ),
+    Mutation(
+        "epochs are raised when they have run out",
+        _MACHINE,
+        "    return epoch >= LAST_CLIENT_EPOCH\n",
+        "    return False\n",
+        "transactions",
+        4,
+    ),
+    Mutation(
         "neither partitions nor coordinators look at the epoch of a write",
         _STATES,
         "        elif epoch < producer.epoch:\n            raise InvalidProducerEpoch",

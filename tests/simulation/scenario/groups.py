@@ -42,17 +42,17 @@ class Groups:
         self._sharers: list[ShareMember] = []
 
     def begin(self, load: Load) -> None:
-        world, history = self._world, self._history
         if load.kind == "subscriber":
-            subscriber = Subscriber(
-                world, history, self._ownership, load.name, SUBSCRIBED, load.every_s
-            )
+            subscriber = self.new_subscriber(load.name, load.every_s)
             subscriber.start(subscriber.run())
             self._subscribers.append(subscriber)
         else:
             sharer = self.new_sharer(load.name, load.every_s)
             sharer.start(sharer.run())
             self._sharers.append(sharer)
+
+    def new_subscriber(self, name: str, every_s: float) -> Subscriber:
+        return Subscriber(self._world, self._history, self._ownership, name, SUBSCRIBED, every_s)
 
     def new_sharer(self, name: str, every_s: float) -> ShareMember:
         return ShareMember(
