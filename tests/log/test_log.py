@@ -214,14 +214,31 @@ def test_a_follower_takes_batches_as_they_are(log: Log) -> None:
     log.commit()
     assert read_all(log) == bytes(data)
     assert log.log_end == 10
-    assert log.epochs.entries == [(3, 5), (4, 9)]
-    assert log.epochs.end_of(3, log.log_end) == (3, 9)
+    # Each may have begun right where the one before it ended, as far as can be seen here.
+    assert log.epochs.entries == [(3, 0), (4, 6)]
+    assert log.epochs.end_of(3, log.log_end) == (3, 6)
     assert log.epochs.end_of(4, log.log_end) == (4, 10)
     with pytest.raises(UnexpectedOffset):
         append_replica(log, memoryview(data), 10, TERM, NOW)
     data[-1] ^= 1
     with pytest.raises(CorruptBatch):
         append_replica(log, memoryview(data[len(data) // 2 :]), 10, TERM, NOW)
+
+
+@pytest.mark.parametrize(("told", "begins"), [(7, 7), (3, 5), (20, 9)])
+def test_an_epoch_begins_in_a_gap_where_the_leader_says(log: Log, told: int, begins: int) -> None:
+    first = build_batch([Record(4, NOW, b"k", b"v")], leader_epoch=3)
+    later = [build_batch([Record(9, NOW, b"k", b"v")], leader_epoch=4)]
+    later.append(build_batch([Record(12, NOW, b"k", b"v")], leader_epoch=5))
+    append_replica(log, memoryview(first), 0, TERM, NOW)
+    for known in (None, told, None):
+        append_replica(
+            log, memoryview(b"".join(later[log.log_end > 5 :])), log.log_end, TERM, NOW, known
+        )
+        log.commit()
+    # That was said of one epoch, and not of the next.
+    assert log.epochs.entries == [(3, 0), (4, begins)]
+    assert log.log_end == 10
 
 
 @pytest.mark.parametrize("asked", [0, 9, 11])

@@ -15,6 +15,7 @@ from moldau.log.errors import StorageError
 from moldau.log.flushes.flushing import prepare_flush
 from moldau.log.log import Log
 from moldau.log.lookup import offset_for_time
+from moldau.log.replica import append_replica
 from moldau.log.retention import delete_records_before
 from moldau.log.store.store import LogStore
 from moldau.log.truncation import truncate_to
@@ -138,6 +139,19 @@ def test_damage_in_an_earlier_unflushed_segment_cuts_what_follows(tmp_path: Path
     assert offsets_of(log) == list(range(segment.base + 2))
     assert log.epochs.latest == (segment.base + 1) // 9
     store.close()
+
+
+def test_epochs_that_are_read_again_begin_before_a_gap(tmp_path: Path) -> None:
+    """Nobody knows where one began whose first batches are compacted away."""
+    store = open_store(tmp_path, CONFIG)
+    log = make_log(store)
+    for offset, epoch in ((0, 2), (5, 3)):
+        batch = build_batch([Record(offset, NOW, b"k", b"v")], leader_epoch=epoch)
+        append_replica(log, memoryview(batch), log.log_end, 3, NOW)
+        log.commit()
+    store.abandon()
+    _, log = reopen(tmp_path)
+    assert log.epochs.entries == [(2, 0), (3, 1)]
 
 
 def test_only_what_follows_the_recovery_point_is_checked(tmp_path: Path) -> None:

@@ -223,10 +223,13 @@ def _load_epochs(folder: str, names: list[str], segments: Segments) -> LeaderEpo
         logger.warning("rebuilding the leader epochs from the log: %s", error)
     epochs = LeaderEpochs()
     with contextlib.suppress(StorageError):
+        end = segments.base
         for segment in segments:
             for _, header in segment.batches.headers(0, segment.size):
                 if header.leader_epoch > epochs.latest:
-                    epochs.assign(header.leader_epoch, header.base_offset)
+                    # It may have begun anywhere in a gap that compaction has left.
+                    epochs.assign(header.leader_epoch, end)
+                end = header.last_offset + 1
     return epochs
 
 
@@ -275,6 +278,9 @@ def _recover(
                 # last batch's epoch must be known for what it is: the leader cuts by it.
                 written = max(header.base_offset, log_start)
                 if 0 <= header.leader_epoch != epochs.epoch_at(written):
+                    if header.leader_epoch > epochs.latest and not at == start > 0:
+                        # It may have begun anywhere in a gap that compaction has left.
+                        written = max(end, log_start)
                     epochs.assign(header.leader_epoch, written)
                 end = header.last_offset + 1
                 position = at + header.size

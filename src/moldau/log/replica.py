@@ -10,7 +10,9 @@ from moldau.log.segments.segment import MAX_RELATIVE_OFFSET
 from moldau.records.batch import NO_TIMESTAMP, batches, check_batch
 
 
-def append_replica(log: Log, data: memoryview, asked: int, term: int, now_ms: int) -> None:
+def append_replica(
+    log: Log, data: memoryview, asked: int, term: int, now_ms: int, begins: int | None = 0
+) -> None:
     """Stage whole batches that the leader of `term` sent when it was asked for the offset `asked`.
 
     Offsets and epochs stay as given. Gaps are allowed, for compaction leaves some: that these
@@ -21,6 +23,11 @@ def append_replica(log: Log, data: memoryview, asked: int, term: int, now_ms: in
     UnexpectedEpoch for a batch of a later term. A leader sends what lies in its file when the bytes
     leave, not when it answers. If it has lost the lead meanwhile, it may have cut its log, and have
     copied others to the same place. They would hide that this log has to be cut as well.
+
+    An epoch may have begun anywhere in the gap before its first batch that is left. `begins` is
+    where the first one that is new here did so by the leader's word. Where that is not known (None)
+    nothing is staged from such a batch on: taken for later than it was, it would hide from others
+    that what they have of earlier epochs was never committed.
     """
     writer = log.writer
     if writer.failure is not None:
@@ -38,6 +45,9 @@ def append_replica(log: Log, data: memoryview, asked: int, term: int, now_ms: in
         epoch = header.leader_epoch
         if epoch > term:
             raise UnexpectedEpoch(epoch, term)
+        is_new = epoch > log.epochs.latest
+        if is_new and begins is None and base > log.log_end and epoch > 0:
+            return
         batch = data if size == len(data) else data[position : position + size]
         segment = writer.active
         if segment is None:
@@ -51,8 +61,11 @@ def append_replica(log: Log, data: memoryview, asked: int, term: int, now_ms: in
             segment = log.roll(base if is_far else log.log_end, timestamp)
         if writer.mark is None:
             writer.mark = (log.log_end, segment, segment.state())
-        if epoch > log.epochs.latest:
-            log.epochs.assign(epoch, base)
+        if is_new:
+            log.epochs.assign(epoch, min(max(begins or 0, log.log_end), base))
+            if begins:
+                # That was said of this one only.
+                begins = None
         if header.producer_id >= 0:
             aborted = note_batch(log.producers, header, batch, now_ms)
             if aborted is not None:

@@ -26,6 +26,14 @@ EPOCHS = (
         "truncations",
     ),
     Mutation(
+        "an epoch begins with the first batch that compaction has left of it",
+        "moldau.log.replica",
+        "log.epochs.assign(epoch, min(max(begins or 0, log.log_end), base))",
+        "log.epochs.assign(epoch, base)",
+        "compaction",
+        14,
+    ),
+    Mutation(
         "a flush that the disk refused is tried again (fsyncgate)",
         _FLUSHER,
         "            if flush.lost_data:\n                self._fail(partition, error)",

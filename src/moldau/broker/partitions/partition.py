@@ -355,14 +355,15 @@ class Partition:
 
     # Following
 
-    def append_replica(self, records: memoryview, asked: int) -> None:
+    def append_replica(self, records: memoryview, asked: int, begins: int | None = 0) -> None:
         """Write the leader's response to a fetch from `asked`; see `moldau.log.replica`.
 
         Batches before a bad one are written. StorageError when the disk refuses.
         """
         log = self.log
         try:
-            append_replica(log, records, asked, self.leader_epoch, time.time_ns() // 1_000_000)
+            now_ms = time.time_ns() // 1_000_000
+            append_replica(log, records, asked, self.leader_epoch, now_ms, begins)
         finally:
             log.commit()
 

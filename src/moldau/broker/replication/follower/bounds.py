@@ -1,4 +1,5 @@
-"""Bounds of the leader's log: where it begins and ends, for a follower that lies outside of it."""
+"""Bounds of the leader's log and of its epochs, for a follower that lies outside of the log, or
+cannot see where an epoch began."""
 
 from __future__ import annotations
 
@@ -42,3 +43,25 @@ async def _offset_at(
     if found.error_code:
         raise Refused(found.error_code, f"{followed}: the bounds of its log are not known")
     return int(found.offset)
+
+
+async def epoch_end(
+    connection: AsyncConnection, replica: int, followed: Followed, epoch: int
+) -> int:
+    """Return where the last epoch up to this one ended in the leader's log, -1 if it knows of none;
+    Refused by who does not lead in the followed term."""
+    partition = followed.partition
+    wanted = {
+        "partition": partition.index,
+        "current_leader_epoch": followed.epoch,
+        "leader_epoch": epoch,
+    }
+    values = {
+        "replica_id": replica,
+        "topics": [{"topic": partition.topic, "partitions": [wanted]}],
+    }
+    answer = await connection.ask(Api.OFFSET_FOR_LEADER_EPOCH, values)
+    (found,) = answer.topics[0].partitions
+    if found.error_code:
+        raise Refused(found.error_code, f"{followed}: the end of epoch {epoch} is not known")
+    return int(found.end_offset)

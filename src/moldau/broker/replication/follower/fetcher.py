@@ -19,7 +19,7 @@ from uuid import UUID
 from moldau.broker.node import Node
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.replication.follower.admission import Admission
-from moldau.broker.replication.follower.bounds import leader_bounds
+from moldau.broker.replication.follower.bounds import epoch_end, leader_bounds
 from moldau.broker.replication.follower.fetch_session import FetcherSession
 from moldau.broker.replication.follower.followed import Followed, Next
 from moldau.broker.replication.follower.large_answers import LARGE, take_in_pieces
@@ -282,6 +282,10 @@ class Fetcher:
             for followed in outcomes[Next.RELOCATE]:
                 outcome = await self._relocate(connection, followed)
                 outcomes.setdefault(outcome, []).append(followed)
+        if Next.LEARN in outcomes:
+            for followed in outcomes[Next.LEARN]:
+                outcome = await self._learn(connection, followed)
+                outcomes.setdefault(outcome, []).append(followed)
         if Next.RETRY in outcomes:
             self._admission.retry(outcomes[Next.RETRY])
         if Next.CHECKPOINT in outcomes:
@@ -298,6 +302,20 @@ class Fetcher:
         if self._followed.get(followed.key) is not followed or not followed.is_current:
             return Next.STAY
         return followed.relocate(start, end)
+
+    async def _learn(self, connection: AsyncConnection, followed: Followed) -> Next:
+        last, log = followed.last_epoch, followed.partition.log
+        log_end = log.log_end
+        try:
+            end = await epoch_end(connection, self._node.id, followed, last)
+        except Refused as refusal:
+            followed.complain(str(refusal), logging.DEBUG)
+            return Next.RETRY
+        if self._followed.get(followed.key) is followed and followed.is_current:
+            if (followed.last_epoch, log.log_end) == (last, log_end):
+                followed.learn(end)
+            self._admission.admit(followed)
+        return Next.STAY
 
 
 def _looked_at(answer: asyncio.Future[FetchAnswer]) -> None:

@@ -20,7 +20,7 @@ from moldau.log.prewriting import begin_prewrite
 from moldau.log.segments.prewrite import Prewrite
 from moldau.log.truncation import restart_at, truncate_to
 from moldau.peer.errors import name_of
-from moldau.records.batch import BatchError, read_header
+from moldau.records.batch import BatchError, BatchHeader, read_header
 from moldau.wire.errors import Error
 from moldau.wire.fetch.request import FetchPartition
 from moldau.wire.fetch.response import FetchedPartition
@@ -52,6 +52,7 @@ class Next(Enum):
     FLUSH = "force it to disk, then ask for what follows"
     CHECKPOINT = "write down that the log is shorter, then ask on"
     RELOCATE = "find out where the leader's log lies"
+    LEARN = "find out where an epoch of the leader began"
     RETRY = "ask again after a while"
     STOP = "the log accepts no more records"
 
@@ -59,7 +60,7 @@ class Next(Enum):
 class Followed:
     """A partition while it is followed in one leader epoch. Event loop only."""
 
-    __slots__ = ("_asked", "_complaint", "_question", "epoch", "partition")
+    __slots__ = ("_asked", "_begins", "_complaint", "_question", "epoch", "partition")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -67,6 +68,8 @@ class Followed:
         # The offset that was asked for last, and the number of the question that did.
         self._asked = -1
         self._question = _NOT_ASKED
+        # Where the epoch of what follows this end of the log began by the leader's word.
+        self._begins: tuple[int, int] | None = None
         self._complaint = ""
 
     @property
@@ -154,10 +157,33 @@ class Followed:
                 # The log begins inside of a batch, since the leader's does.
                 restart_at(log, header.base_offset, log.log_start)
                 asked = header.base_offset
-            partition.append_replica(records, asked)
+            begins = self._known_begin()
+            if begins is None and self._hides_begin(header):
+                return Next.LEARN
+            partition.append_replica(records, asked, begins)
         partition.follow_offsets(fetched.high_watermark, fetched.log_start)
         self._complaint = ""
         return self._go_on() if records is not None or log.log_start != start else Next.STAY
+
+    def _hides_begin(self, header: BatchHeader) -> bool:
+        """Return whether a batch is the first here of an epoch that may have begun before it, where
+        compaction has left a gap."""
+        log = self.partition.log
+        return header.leader_epoch > max(log.epochs.latest, 0) and header.base_offset > log.log_end
+
+    def _known_begin(self) -> int | None:
+        if self._begins is not None and self._begins[0] == self.partition.log.log_end:
+            return self._begins[1]
+        return None
+
+    @property
+    def last_epoch(self) -> int:
+        """The last epoch that this log has anything of; 0 if there is none yet."""
+        return max(self.partition.log.epochs.latest, 0)
+
+    def learn(self, begins: int) -> None:
+        """Take the leader's word on where the epoch began that follows the log's last one."""
+        self._begins = (self.partition.log.log_end, max(begins, 0))
 
     def _go_on(self) -> Next:
         return Next.FLUSH if self.is_unflushed else Next.MOVE
