@@ -112,6 +112,8 @@ async def _start() -> asyncio.subprocess.Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        # It gives way to others with all of its session.
+        start_new_session=True,
     )  # fmt: skip
 
 

@@ -14,9 +14,10 @@ from moldau.peer.cluster import Cluster
 from moldau.peer.errors import ConnectionLost, OffsetOutOfRange
 from moldau.peer.fetcher import FetchSettings, PartitionFetcher
 
-# Large enough that a query over a batch is worth its cost, and small enough that others whom the
-# broker serves do not wait for it.
-_FETCH_BYTES = 2 << 20
+# Small enough that others whom the broker serves do not wait for it.
+_FETCH_BYTES = 512 << 10
+# Large enough that a query over a batch is worth its cost.
+_BATCH_BYTES = 2 << 20
 _NEVER = (1 << 63) - 1
 
 
@@ -26,7 +27,7 @@ class RangeReader:
     def __init__(self, cluster: Cluster, topic: str, wanted: Range, follows: bool) -> None:
         settings = FetchSettings(_FETCH_BYTES, 200 if follows else 100, read_committed=True)
         self._fetcher = PartitionFetcher(cluster, topic, wanted.partition, None, settings)
-        self._decoder = Decoder(DECODED, topic, wanted.partition, target_bytes=_FETCH_BYTES)
+        self._decoder = Decoder(DECODED, topic, wanted.partition, target_bytes=_BATCH_BYTES)
         self.partition = wanted.partition
         self.position = wanted.start
         self._end = _NEVER if follows else wanted.end
@@ -42,6 +43,27 @@ class RangeReader:
         self._fetcher.close()
 
     def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield what fetches bring until it was enough for a query; `position` is behind it then.
+
+        A range that follows is fetched from once: nobody waits for what is there.
+        """
+        found: list[pa.RecordBatch] = []
+        size = 0
+        is_enough = self._follows
+        while True:
+            before = self.position
+            for batch in self._fetch():
+                found.append(batch)
+                size += batch.nbytes
+                if size >= _BATCH_BYTES:
+                    yield _as_one(found)
+                    found, size, is_enough = [], 0, True
+            if is_enough or self.is_done or self.position == before:
+                break
+        if found:
+            yield _as_one(found)
+
+    def _fetch(self) -> Iterator[pa.RecordBatch]:
         """Yield what one fetch brings; `position` is behind it afterwards."""
         try:
             stream = self._fetcher.fetch(self.position)
@@ -66,8 +88,14 @@ class RangeReader:
             self._is_stuck = True
 
 
+def _as_one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
 def in_turn(readers: list[RangeReader]) -> Iterator[tuple[RangeReader, pa.RecordBatch | None]]:
-    """Yield batches of all ranges, one fetch of each after the other; None where none came."""
+    """Yield batches of all ranges, some of each after the other; None where none came."""
     left = list(readers)
     while left:
         for reader in list(left):

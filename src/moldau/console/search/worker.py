@@ -13,6 +13,7 @@ from moldau.arrow.columns import arrow_schema
 from moldau.arrow.decode import Decoder, scan
 from moldau.console.search.columns import DECODED, FilterColumns, to_ms
 from moldau.console.search.filter import BadFilter, connect, parse
+from moldau.console.search.priority import give_way
 from moldau.console.search.reading import RangeReader, in_turn
 from moldau.console.search.request import (
     Done,
@@ -41,8 +42,7 @@ _TELL_EVERY_S = 0.25
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
-    # The broker beside us comes first.
-    os.nice(10)
+    give_way()
     # Libraries print to standard output; the answers go where they cannot.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
