@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 from uuid import uuid4
 
 import httpx
@@ -15,7 +15,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from moldau.console.access.sessions import IDLE_S
@@ -41,6 +41,7 @@ class Issuer:
         return [
             Route("/.well-known/openid-configuration", self.discovery),
             Route("/keys", self.keys),
+            Route("/authorize", self.authorize),
             Route("/token", self.token, methods=["POST"]),
         ]
 
@@ -56,6 +57,13 @@ class Issuer:
 
     async def keys(self, request: Request) -> Response:
         return JSONResponse({"keys": [self.key.as_dict(private=False)]})
+
+    async def authorize(self, request: Request) -> Response:
+        """Send a browser back at once, as where Ann is signed in already."""
+        asked = request.query_params
+        self.challenge, self.nonce, self.more = asked["code_challenge"], asked["nonce"], {}
+        back = urlencode({"state": asked["state"], "code": "right"})
+        return RedirectResponse(f"{asked['redirect_uri']}?{back}", 302)
 
     async def token(self, request: Request) -> Response:
         given = {

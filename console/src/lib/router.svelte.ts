@@ -43,12 +43,38 @@ export function link(path: (string | number)[], query: Query = {}): string {
   return `#/${path.map((part) => encodeURIComponent(part)).join("/")}${text ? `?${text}` : ""}`;
 }
 
+const KEPT = "moldau.place";
+
 class Router {
   place = $state.raw<Place>(parse(typeof location === "undefined" ? "" : location.hash));
 
   /** What the page is searched for. */
   get wanted(): string {
     return (this.place.query["q"] ?? "").toLowerCase();
+  }
+
+  /** Remember the place while another site asks who this is. */
+  keep(): void {
+    try {
+      sessionStorage.setItem(KEPT, location.hash);
+    } catch {
+      // Without storage one arrives at the first page.
+    }
+  }
+
+  /** Return to the place that was kept, once, unless the address names another. */
+  comeBack(): void {
+    let kept: string | null = null;
+    try {
+      kept = sessionStorage.getItem(KEPT);
+      sessionStorage.removeItem(KEPT);
+    } catch {
+      return;
+    }
+    if (kept?.startsWith("#") && !this.place.path.length) {
+      history.replaceState(null, "", kept);
+      this.place = parse(kept);
+    }
   }
 
   listen(): () => void {

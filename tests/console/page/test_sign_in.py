@@ -6,13 +6,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.console.settings import ConsoleSettings, sign_in_properties
+from moldau.console.settings import ConsoleSettings, OidcSettings, sign_in_properties
+from moldau.http.thread import HttpThread
 from moldau.testing import Broker
 from tests.console.consoles import RunningConsole
 from tests.console.page.conftest import Opened
 from tests.console.test_access import admin_login
+from tests.console.test_oidc import Issuer
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    made = Issuer()
+    with HttpThread("127.0.0.1", 0, made.routes()) as server:
+        made.url = server.url
+        yield made
 
 
 @pytest.fixture
@@ -110,3 +120,20 @@ def test_a_user_is_not_offered_what_the_brokers_would_refuse(
     page.get_by_role("link", name="Topics").first.click()
     expect(page.get_by_role("option", name="orders")).to_be_visible()
     expect(page.get_by_role("button", name="New topic")).to_have_count(0)
+
+
+def test_a_person_signs_in_with_an_issuer_and_is_back_at_the_address_of_the_first_visit(
+    opened: Opened, own_broker: Broker, issuer: Issuer
+) -> None:
+    from playwright.sync_api import expect
+
+    oidc = OidcSettings(issuer.url, "console")
+    with RunningConsole(ConsoleSettings(own_broker.bootstrap, oidc=oidc)) as console:
+        page = opened(f"{console.url}/#/topics?q=orders")
+        page.get_by_role("link", name="Continue with your identity provider").click()
+        expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+        assert page.url == f"{console.url}/#/topics?q=orders"
+        expect(page.get_by_text("ann", exact=True).first).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert page.get_by_label("Password").count() == 0
