@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
@@ -49,6 +50,21 @@ def test_topics_have_their_ids_and_leaders(moldau_broker: Broker, cluster: Clust
     assert sorted(topic.leaders) == [0, 1, 2]
     assert {leader.node_id for leader in topic.leaders.values()} == {0}
     assert "orders" in cluster.metadata().topics
+
+
+def room(settings: PeerSettings, broker: Broker) -> int:
+    """What the kernel holds of what a broker sends before it is read."""
+    with Cluster([(broker.host, broker.port)], settings) as cluster:
+        connected = cluster.some_broker()._socket
+        return int(connected.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+
+
+def test_a_broker_on_this_machine_sends_no_more_at_once_than_is_wished(
+    moldau_broker: Broker,
+) -> None:
+    little = replace(QUICK, local_receive_bytes=64 << 10)
+    # Linux doubles it for its own use.
+    assert room(little, moldau_broker) <= 128 << 10 < room(QUICK, moldau_broker)
 
 
 def test_an_unknown_topic_is_not_created_by_asking(cluster: Cluster) -> None:

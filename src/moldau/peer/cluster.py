@@ -177,6 +177,7 @@ class Cluster:
                 self.settings.client_id,
                 timeout_s=self.settings.request_timeout_s,
                 connect_timeout_s=self.settings.connect_timeout_s,
+                local_receive_bytes=self.settings.local_receive_bytes,
                 security=self.settings.security,
                 origin="" if self.settings.origin is None else self.settings.origin(),
             )

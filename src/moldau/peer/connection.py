@@ -52,6 +52,7 @@ class Connection:
         connect_timeout_s: float = 10.0,
         security: ClientSecurity | None = None,
         origin: str = "",
+        local_receive_bytes: int | None = None,
     ) -> None:
         self.address = f"{host}:{port}"
         self.unanswered = 0
@@ -67,7 +68,10 @@ class Connection:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.settimeout(timeout_s)
-            _widen(self._socket)
+            if local_receive_bytes is not None and _is_local(self._socket):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, local_receive_bytes)
+            else:
+                _widen(self._socket)
             if security is not None:
                 self._encrypt(security, host)
             self._greet()
@@ -251,6 +255,12 @@ class Connection:
         except ConnectionLost:
             self.close()
             raise
+
+
+def _is_local(connected: socket.socket) -> bool:
+    """Return whether the other end is on this machine."""
+    host: str = connected.getpeername()[0]
+    return host == connected.getsockname()[0]
 
 
 def _widen(connected: socket.socket) -> None:

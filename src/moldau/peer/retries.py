@@ -16,6 +16,8 @@ class PeerSettings:
 
     client_id: str = "moldau"
     security: ClientSecurity | None = None  # security.protocol, ssl.*, sasl.*
+    # The room for what comes from a broker on this machine; None for a whole fetch.
+    local_receive_bytes: int | None = None
     connect_timeout_s: float = 10.0  # socket.connection.setup.timeout.ms
     request_timeout_s: float = 30.0  # request.timeout.ms
     retry_within_s: float = 60.0  # default.api.timeout.ms

@@ -37,6 +37,9 @@ from moldau.schemas.client import RegistryClient
 from moldau.security.client import ClientSecurity
 
 _MOST_MEMORY = 6 << 30
+# A broker sends as much at once as there is room for, and serves nobody else meanwhile. One that is
+# further away has to fill the network, and never waits for that.
+_RECEIVE_BYTES = 64 << 10
 _TELL_EVERY_S = 0.25
 
 
@@ -116,6 +119,7 @@ class Search:
         request = self._request
         settings = PeerSettings(
             client_id="moldau-search",
+            local_receive_bytes=_RECEIVE_BYTES,
             security=self._security,
             origin=(lambda: request.origin) if request.origin else None,
         )
