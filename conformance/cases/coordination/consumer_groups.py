@@ -87,6 +87,27 @@ class Group:
         self.s.note(what, shown, _DESCRIBE)
 
 
+def coordinated(s: Session, version: int, partitions: int) -> str:
+    """Return a new topic that coordinators know of: Kafka's hear of one after those who lead it."""
+    topic = s.topic(partitions)
+    values = {
+        "group_id": f"{topic}-probe",
+        "member_id": "probe",
+        "rebalance_timeout": 30_000,
+        "subscribed_topic_names": [topic],
+        "topic_partitions": [],
+    }
+
+    def is_known() -> bool:
+        answer = s.quietly(_BEAT, version, **values, member_epoch=0)
+        assigned = answer.assignment.topic_partitions if answer.assignment is not None else ()
+        s.quietly(_BEAT, version, **values, member_epoch=-1)
+        return sum(len(each.partitions) for each in assigned) == partitions
+
+    s.until(is_known, f"coordinator that knows of {topic}")
+    return topic
+
+
 @case(_BEAT)
 def two_members(s: Session, version: int) -> None:
     topic, group = s.topic(4), Group(s, version)
@@ -122,7 +143,8 @@ def many_members(s: Session, version: int) -> None:
         ("uniform", 100),
         ("range", 40),
     ):
-        topic, group = s.topic(partitions), Group(s, version, f"{assignor}-{partitions}-")
+        group = Group(s, version, f"{assignor}-{partitions}-")
+        topic = coordinated(s, version, partitions)
         for number in range(7):
             group.join(f"{number} joins", f"member-{number}", topic, server_assignor=assignor)
             group.settle(1)
