@@ -259,8 +259,8 @@ class Connection:
 
 def _is_local(connected: socket.socket) -> bool:
     """Return whether the other end is on this machine."""
-    host: str = connected.getpeername()[0]
-    return host == connected.getsockname()[0]
+    here, there = connected.getsockname()[0], connected.getpeername()[0]
+    return bool(here == there)
 
 
 def _widen(connected: socket.socket) -> None:
