@@ -10,6 +10,8 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PAGE    := $(shell find console -name node_modules -prune -o -type f -print) tools/console.py
 # Three at a time even on two cores: tests wait for processes more than they compute.
 WORKERS ?= 3
+# Whoever reads bytes from outside. The slow tests try many more examples on these.
+PARSERS := tests/wire tests/records tests/peer tests/arrow tests/security
 SOURCES := $(shell find src examples \( -name __pycache__ -o -path src/moldau/console/page \) -prune -o -print) pyproject.toml README.md LICENSE
 
 # Workers of the tests and the programs that they start read what one of them has compiled.
@@ -20,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo "make test    lint, types and the quick tests"
-	@echo "make test-slow   the slow tests: many kills, whole benches, long torture"
+	@echo "make test-slow   the slow tests: many kills, whole benches, long torture, many examples"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make console build the page of the console (Node from the PATH or from PyPI, packages from npm)"
@@ -45,6 +47,7 @@ test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.package $(VENV)/.spark $(VENV)/.browser $(VENV)/.classes
+	HYPOTHESIS_PROFILE=many $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "hypothesis and not slow" $(PARSERS)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=20 -m slow $(PYTEST_ARGS)
 
 lint: $(VENV)/.package $(VENV)/.spark

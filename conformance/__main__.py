@@ -11,7 +11,6 @@ from types import FrameType
 from bench.kafka.jars import kafka_version
 from conformance import cases
 from conformance.brokers import both
-from conformance.cases import access
 from conformance.registry import chosen
 from conformance.report import lines, unmet
 from conformance.runner import Verdict, run
@@ -43,7 +42,7 @@ def main() -> int:
         print(f"Moldau beside Apache Kafka {kafka_version()}", flush=True)
         verdicts: dict[str, Verdict] = {}
         for locked in (False, True):
-            own = [case for case in wanted if (case.group == access.GROUP) == locked]
+            own = [case for case in wanted if case.locked == locked]
             if own:
                 with both(locked=locked) as brokers:
                     verdicts |= run(own, *brokers, say)

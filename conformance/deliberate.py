@@ -334,6 +334,18 @@ DELIBERATE: tuple[Deliberate, ...] = (
         ),
     ),
     Deliberate(
+        "A write with the sequences of a transaction that has ended is refused. Kafka takes it for "
+        "a repetition, and acknowledges what it does not write; librdkafka gives sequences out "
+        "again after it aborted a transaction whose last answer was lost.",
+        (
+            Place(
+                "Produce",
+                "transactional_writes",
+                "sequences of the ended transaction",
+            ),
+        ),
+    ),
+    Deliberate(
         "A transactional id without a transaction is not listed as one that takes long; in Kafka "
         "it began at -1.",
         (Place("ListTransactions", step="long ones"),),
@@ -341,6 +353,11 @@ DELIBERATE: tuple[Deliberate, ...] = (
     Deliberate(
         "Offered: two-phase commit (KIP-939), which Kafka holds back.",
         (*_ranges(22), Place("Java tools", "kafka_broker_api_versions", "INIT_PRODUCER_ID")),
+    ),
+    Deliberate(
+        "A prepared transaction is kept for whoever begins with two phases (KIP-939); Kafka has "
+        "the field and no answer to it yet.",
+        (Place("Two-phase commit", "kept_*", "kept"),),
     ),
     Deliberate(
         "Not offered: log folders that take no more partitions (KIP-1066).",

@@ -15,7 +15,10 @@ Script = Callable[[Session, int], None]
 class Case:
     """A script that runs in every version from `first` to `last` that both brokers offer, or in
     the newest of them only, or in the oldest and the newest (`ends`); once at all where it is not
-    about one API."""
+    about one API.
+
+    Those that are `locked` run on brokers that judge rights and offer Kafka's unstable versions.
+    """
 
     group: str
     api: Api | None
@@ -25,6 +28,7 @@ class Case:
     last: int = 1 << 15
     newest: bool = False
     ends: bool = False
+    locked: bool = False
 
     def versions(self, offered: Mapping[int, tuple[int, int]]) -> list[int]:
         """The versions to run in, where these are offered by both."""

@@ -26,6 +26,7 @@ __all__ = ["pytest_runtest_protocol"]
 # Everybody's run tries the same examples, so that a change is what breaks it; `make fuzz` tries
 # others, and more.
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("many", deadline=None, derandomize=True, max_examples=1000)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -124,7 +124,7 @@ def test_the_log_lines_that_a_page_quotes_are_written_like_that() -> None:
 
 
 def test_the_functions_that_the_quoted_stall_names_exist() -> None:
-    [line] = [line for line in LOGGED.findall(page("docs/operations.md")) if "was held" in line]
+    [line] = [line for line in LOGGED.findall(page("docs/operations.md")) if "was blocked" in line]
     names = re.findall(r"\bbroker(?:\.\w+)+", line)
     assert len(names) == 2
     for name in names:

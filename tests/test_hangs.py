@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -64,3 +65,46 @@ def test_a_hang_of_any_kind_is_the_failure_of_its_test(tmp_path: Path) -> None:
     }
     # One of them hung only when it was over.
     assert "2 failed, 2 passed, 1 error" in ran.stdout
+
+
+INTERRUPTING = """
+import os, signal, subprocess, sys
+import pytest
+
+def test_ctrl_c_reaches_programs():
+    program = "import time; print('on', flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == -signal.SIGINT
+        finally:
+            process.kill()
+"""
+
+
+def test_programs_end_by_ctrl_c_where_a_script_runs_the_tests_in_its_background(
+    tmp_path: Path,
+) -> None:
+    """There it is ignored, which children inherit."""
+    (tmp_path / "test_interrupting.py").write_text(INTERRUPTING)
+    # As `make test &` in a script has it.
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        ran = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-p", "tests.conftest"),
+                *("-p", "no:cacheprovider", "-p", "no:xdist", "-c", ROOT / "pyproject.toml"),
+                *(f"--rootdir={tmp_path}", tmp_path),
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+    assert ran.returncode == 0, ran.stdout
+    assert "1 passed" in ran.stdout

@@ -74,9 +74,18 @@ def _version() -> str:
         raise NotReleased(f"commit first, a release is what is committed:\n{dirty.rstrip()}")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     version = str(project["version"])
-    if f"\n## {version}" not in (ROOT / "CHANGELOG.md").read_text("utf-8"):
-        raise NotReleased(f"CHANGELOG.md has no section '## {version}'")
+    check_changelog((ROOT / "CHANGELOG.md").read_text("utf-8"), version)
     return version
+
+
+def check_changelog(text: str, version: str) -> None:
+    """Refuse a changelog that does not begin with this version, as what is released now."""
+    first = next((line for line in text.splitlines() if line.startswith("## ")), "")
+    if first.removeprefix("## ").split() != [version]:
+        raise NotReleased(
+            f"CHANGELOG.md must begin with '## {version}', which has everything since the version "
+            f"before; it begins with '{first}'"
+        )
 
 
 def _built(folder: Path) -> dict[str, Path]:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from moldau.bench.errors import Unavailable
 
+# The newest of which Maven Central has the server: of 4.4.0 it has the clients only.
 KAFKA_VERSION = "4.3.1"
 # Kafka's own distribution logs through this; without it a broker that fails says nothing.
 _LOG4J_VERSION = "2.24.3"
@@ -47,7 +48,7 @@ _SETTINGS = """<settings xmlns="http://maven.apache.org/SETTINGS/1.2.0"><mirrors
 """
 _DEPENDENCY = (
     "<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-    "<version>{version}</version>{exclusions}</dependency>"
+    "<version>{version}</version><type>{type}</type>{classifier}{exclusions}</dependency>"
 )
 _EXCLUSIONS = (
     "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
@@ -61,9 +62,12 @@ class Artifact:
     group: str
     artifact: str
     version: str
+    classifier: str = ""
+    type: str = "jar"
 
     def __str__(self) -> str:
-        return f"{self.group}:{self.artifact}:{self.version}"
+        classifier = f":{self.classifier}" if self.classifier else ""
+        return f"{self.group}:{self.artifact}:{self.version}{classifier}"
 
 
 @cache
@@ -100,6 +104,16 @@ def kafka_jars() -> Path:
         Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION),
     ]
     return fetch(f"broker-{KAFKA_VERSION}", wanted)
+
+
+@cache
+def registry_archive() -> Path:
+    """Return the archive of Apicurio's registry, which has Confluent's API. Version 3 needs a later
+    Java."""
+    group, version = "io.apicurio", "2.6.13.Final"
+    wanted = Artifact(group, "apicurio-registry-app", version, "all", "tar.gz")
+    (archive,) = fetch(f"registry-{version}", [wanted], transitive=False).iterdir()
+    return archive
 
 
 def kafka_version() -> str:
@@ -159,7 +173,7 @@ def fetch(name: str, wanted: Sequence[Artifact], transitive: bool = True) -> Pat
         return folder
     maven = shutil.which("mvn")
     if maven is None:
-        raise Unavailable("Apache Kafka is fetched with Maven, and there is no `mvn` here")
+        raise Unavailable("jars are fetched with Maven, and there is no `mvn` here")
     _CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_CACHE, prefix=f"{name}.") as temporary:
         pom = Path(temporary) / "pom.xml"
@@ -168,6 +182,8 @@ def fetch(name: str, wanted: Sequence[Artifact], transitive: bool = True) -> Pat
                 group=each.group,
                 artifact=each.artifact,
                 version=each.version,
+                type=each.type,
+                classifier=f"<classifier>{each.classifier}</classifier>" if each.classifier else "",
                 exclusions="" if transitive else _EXCLUSIONS,
             )
             for each in wanted

@@ -127,7 +127,8 @@ def _script(api: Api, question: Question) -> Callable[[Session, int], None]:
 def register(api: Api, name: str, question: Question) -> None:
     """Add a case: the question in its oldest and its newest version."""
     first, last = question.first, question.last
-    CASES.append(Case(GROUP, api, name, _script(api, question), first, last, ends=True))
+    script = _script(api, question)
+    CASES.append(Case(GROUP, api, name, script, first, last, ends=True, locked=True))
 
 
 for _api, _question in QUESTIONS.items():

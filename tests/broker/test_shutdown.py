@@ -235,7 +235,7 @@ def test_a_port_in_use_is_refused_and_leaves_the_folder_alone(tmp_path: Path) ->
         port = taken.getsockname()[1]
         status, said = refused_start(tmp_path / "data", port)
     assert status == 1
-    assert f"127.0.0.1:{port} is taken by another process" in said
+    assert f"127.0.0.1:{port} is in use by another process" in said
     assert "--listen" in said
     assert "Traceback" not in said
     with BrokerProcess(tmp_path / "data") as process, Client(process.address) as client:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from moldau.cli import main
+from moldau.cli.views.output import log_instead
 from moldau.testing import Broker
 
 
@@ -54,10 +58,29 @@ def moldau(moldau_session_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Ru
             patch.setattr(sys, "stdin", stream(typed.encode()))
             patch.setattr(sys, "stdout", out := stream())
             patch.setattr(sys, "stderr", err := stream())
-            status = main(words)
+            with logging_restored():
+                status = main(words)
             return Ended(status, content(out), content(err))
 
     return run
+
+
+@contextmanager
+def logging_restored() -> Iterator[None]:
+    """Undo in the end what a command does to the log of the process that it believes its own."""
+    loggers = [logging.getLogger(name) for name in ("moldau", "")]
+    before = [(each.handlers[:], each.level, each.propagate) for each in loggers]
+    hook = threading.excepthook
+    try:
+        yield
+    finally:
+        for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+            logger.handlers[:] = handlers
+            logger.setLevel(level)
+            logger.propagate = propagate
+        threading.excepthook = hook
+        logging.captureWarnings(False)
+        log_instead(None)
 
 
 def stream(content: bytes = b"") -> io.TextIOWrapper:

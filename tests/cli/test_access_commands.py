@@ -83,7 +83,7 @@ def test_users_are_added_changed_listed_and_deleted(
 def test_rules_are_added_listed_explained_and_removed(moldau: Commands) -> None:
     question = ("acls", "explain", "User:alice", "Read", "--topic", "orders")
     refused = moldau(*question, status=1)
-    assert "User:alice may not Read on Topic orders: no rule about the resource" in refused
+    assert "User:alice may not Read on Topic orders: no rule for the resource" in refused
     assert "moldau acls add --allow User:alice --operation Read --topic orders" in refused
     added = moldau(
         "acls", "add", "--allow", "User:alice", "-o", "Read", "--topic", "ord", "--prefix"
@@ -177,7 +177,9 @@ def test_what_cannot_be_meant_is_said_so(moldau: Commands) -> None:
     unknown = moldau("acls", "add", "--allow", "User:a", "-o", "Fly", "--topic", "t", status=1)
     assert "one of Read, Write" in unknown
     moldau("acls", "remove", "--yes", status=2)
-    assert "nobody was named" in moldau("quotas", "set", "producer_byte_rate=1", status=1)
+    assert "no user, client or address given" in moldau(
+        "quotas", "set", "producer_byte_rate=1", status=1
+    )
     refused = moldau("quotas", "set", "--user", "a", "such_a_limit=1", status=1)
     assert "Invalid configuration key such_a_limit" in refused
 
@@ -223,7 +225,7 @@ def test_doctor_says_what_is_lacking_and_what_grants_it(
         assert "Group g: no right to Read" in told
         # A rule may deny it, but who asks may not see the rules.
         plain = " ".join(told.split())
-        assert "`moldau acls explain User:ANONYMOUS Read --group g` says whether" in plain
+        assert "`moldau acls explain User:ANONYMOUS Read --group g` to see whether" in plain
     with Broker() as broker:
         told = Commands(broker, capfd)("topics", "create", "orders")
         told = Commands(broker, capfd)(*words)

@@ -15,27 +15,24 @@ from moldau.cli import main
 from moldau.cli.views.output import ProgressBar, show_table
 from moldau.testing import Broker
 from moldau.testing.waiting import until
+from tests.processes import started
 
 
 def run_on_a_terminal(*words: str, **environment: str) -> str:
     """What a person would see: the command's output on a pseudo-terminal, escapes included."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "moldau", *words],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=clean_environment() | {"TERM": "xterm-256color"} | environment,
-    )
-    os.close(theirs)
-    seen = b""
-    try:
-        while piece := os.read(ours, 65536):
-            seen += piece
-    except OSError:
-        pass  # Linux ends a pseudo-terminal with EIO, once all who had it open are gone.
-    finally:
-        os.close(ours)
+    command = [sys.executable, "-m", "moldau", *words]
+    environment = clean_environment() | {"TERM": "xterm-256color"} | environment
+    with started(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        seen = b""
+        try:
+            while piece := os.read(ours, 65536):
+                seen += piece
+        except OSError:
+            pass  # Linux ends a pseudo-terminal with EIO, once all who had it open are gone.
+        finally:
+            os.close(ours)
         process.wait(60)
     return seen.decode()
 

@@ -150,9 +150,9 @@ def test_a_value_that_is_no_avro_is_shown_as_it_is_and_said(
     plain, tea, unknown = ended.json_lines
     assert (plain["value"], tea["value"]) == ("plain", json.loads(line))
     assert unknown["value_base64"] == "AH////8="
-    assert f"{topic} partition 0 offset 0 is printed as it is" in ended.err
+    assert f"{topic} partition 0 offset 0 is printed undecoded" in ended.err
     assert "no schema has the id 2147483647" in ended.err
-    assert "2 values were not readable as Avro" in ended.err
+    assert "2 values were not decoded as Avro" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from moldau.cluster.state.changes import (
 )
 from moldau.cluster.state.topics import BrokerInfo, PartitionState, Topic
 from moldau.cluster.store import StoreError
+from tests.processes import started
 
 BROKER = BrokerInfo(0, "localhost", 9092)
 HERE = PartitionState((0,), (0,), 0)
@@ -342,15 +343,12 @@ asyncio.run(main())
 
 
 def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", CREATE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    acknowledged = [process.stdout.readline().strip() for _ in range(60)]
-    process.kill()
-    acknowledged += process.stdout.read().split("\n")[:-1]
-    process.wait()
-    process.stdout.close()
+    command = [sys.executable, "-c", CREATE_FOREVER, str(tmp_path)]
+    with started(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        acknowledged = [process.stdout.readline().strip() for _ in range(60)]
+        process.kill()
+        acknowledged += process.stdout.read().split("\n")[:-1]
 
     async def topics() -> dict[str, Topic]:
         async with opened(tmp_path) as store:

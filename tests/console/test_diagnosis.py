@@ -48,7 +48,7 @@ def test_the_group_itself_can_be_the_reason(expected: str, given: dict[str, Any]
         ("transaction of tx-1 hides", [{"committed": 5, "held_at": 5, "held_by": "tx-1"}]),
         ("nothing was committed in t-0", [{"read_rate": 0.0}]),
         ("most of the lag is in t-0", [{"lag": 1000}, {"lag": 1}, {"lag": 1}]),
-        ("more is written than its members read", [{"lag_growth": 5.0, "read_rate": 2.0}]),
+        ("producers write faster than its members read", [{"lag_growth": 5.0, "read_rate": 2.0}]),
         ("catching up", [{"lag_growth": -5.0, "read_rate": 9.0}]),
         ("nothing seems to hold them up", [{}]),
     ],
@@ -65,4 +65,21 @@ def test_members_of_a_share_group_share_every_partition() -> None:
     facts = {("t", 0): PartitionFacts(7, None, "all of them")}
     summary, found = diagnose(GroupFacts("g", "stable", 3, facts, is_share=True))
     assert summary == "g is 7 messages behind"
-    assert [each.what for each in found] == ["its members read, and nothing seems to hold them up"]
+    assert [each.what for each in found] == [
+        "its members are reading, and nothing seems to hold them up"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        (0, ["it has no members, so nobody reads"]),
+        (2, ["nothing was finished in t-0 for two minutes"]),
+    ],
+)
+def test_a_share_group_stands_still_only_if_somebody_is_in_it(
+    members: int, expected: list[str]
+) -> None:
+    facts = {("t", 0): PartitionFacts(7, 90.0, "all of them", read_rate=0.0)}
+    _, found = diagnose(GroupFacts("g", "stable", members, facts, is_share=True))
+    assert [each.what for each in found] == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -88,7 +89,8 @@ def test_the_command_speaks_over_standard_input_and_output(shared_broker: Broker
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "get_cluster"}},
     ]
     ran = subprocess.run(
-        [sys.executable, "-m", "moldau", "mcp", "--bootstrap", shared_broker.bootstrap],
+        [sys.executable, "-m", "moldau", "mcp", "--log-format", "json"],
+        env=os.environ | {"MOLDAU_BOOTSTRAP": shared_broker.bootstrap},
         input="".join(json.dumps(each) + "\n" for each in lines),
         capture_output=True,
         text=True,

@@ -172,7 +172,7 @@ def test_the_token_of_somebody_whose_session_is_over_is_gone(
         {"aud": "somebody-else"},
         {"iss": "http://other"},
         {"exp": 1},
-        {"nonce": "of another sign-in"},
+        {"nonce": "belongs to another sign-in"},
     ],
 )
 def test_a_token_that_is_not_for_this_sign_in_counts_for_nothing(

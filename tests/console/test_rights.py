@@ -25,7 +25,7 @@ NOTHING: dict[str, Any] = {
     "list_groups": {"groups": []},
     "list_transactions": {"transactions": []},
     "list_pipelines": {"pipelines": []},
-    "list_subjects": {"schemas": []},
+    "list_subjects": {"schemas": [], "operations": []},
     "list_tables": {"tables": []},
     "list_letter_topics": {"topics": []},
 }

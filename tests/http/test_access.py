@@ -167,7 +167,7 @@ def test_settings_of_the_http_listener_are_checked() -> None:
 
 
 def test_top_logs_in_with_the_user_of_the_environment(broker: Broker) -> None:
-    with pytest.raises(Unreachable, match="it answers with 401"):
+    with pytest.raises(Unreachable, match="it answered with status 401"):
         take(broker.http_url)
     found = take(broker.http_url, login="carol:through")
     assert found.value("kafka_brokers") == 1

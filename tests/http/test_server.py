@@ -88,10 +88,10 @@ def test_health_and_readiness_are_answered_with_their_reasons(broker: Broker) ->
     broker.create_topic("orders", partitions=3)
     alive = httpx.get(f"{broker.http_url}/healthz", timeout=60)
     assert (alive.status_code, alive.json()["status"]) == (200, "ok")
-    assert alive.json()["reason"] == "the event loop turns"
+    assert alive.json()["reason"] == "the event loop is running"
     ready = httpx.get(f"{broker.http_url}/readyz", timeout=60)
     assert ready.status_code == 200
-    assert ready.json()["reason"] == "registered, 3 partitions taken up"
+    assert ready.json()["reason"] == "registered, with 3 partitions"
     assert ready.headers["content-type"] == "application/json"
 
 
@@ -295,7 +295,7 @@ def test_a_taken_http_address_stops_the_start_and_frees_the_data_folder(tmp_path
             check=False,
         )
     assert ended.returncode == 1
-    assert f"{address} is taken by another process" in ended.stderr
+    assert f"{address} is in use by another process" in ended.stderr
     assert "--http HOST:PORT" in ended.stderr
     with Broker(data_dir=tmp_path):
         pass

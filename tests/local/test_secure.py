@@ -91,7 +91,7 @@ def test_the_registry_of_a_locked_broker_takes_what_the_brokers_take(
         capsys.readouterr()
         assert main((*words, "--client-config", str(config))) == 1
         refused = capsys.readouterr().err
-        assert "does not accept who we are" in refused
+        assert "rejected our credentials" in refused
         assert "a guess" not in refused
 
 

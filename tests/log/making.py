@@ -10,6 +10,7 @@ from typing import Any
 
 from moldau.log.config import LogConfig
 from moldau.log.files.open_files import Slice
+from moldau.log.flushes.flushing import prepare_flush
 from moldau.log.log import Log
 from moldau.log.producers.verifications import Verification
 from moldau.log.store.store import LogStore
@@ -76,6 +77,14 @@ def put(log: Log, *many: memoryview, epoch: int = 0, now_ms: int = NOW) -> list[
     log.commit()
     log.advance_high_watermark(log.log_end)
     return offsets
+
+
+def force(log: Log) -> None:
+    """Force all of it to the disk."""
+    flush = prepare_flush(log)
+    assert flush is not None
+    flush.run()
+    flush.done()
 
 
 def content(piece: Slice) -> bytes:

@@ -356,8 +356,9 @@ class LogModel(RuleBasedStateMachine):
     def crash(self, damage: str, indexes: str, saves: bool, data: st.DataObject) -> None:
         if saves:
             self.checkpoint()
-        # What the recovery point covers is on disk; of the rest anything may be lost.
-        safe = self.log.flushed
+        # What the recovery point covers is on disk; of the rest anything may be lost. After a crash
+        # a log is forced to disk again from before that point.
+        safe = max(self.log.flushed, self.log.durability.recovery_point)
         self.store.abandon()
         loose = [
             (segment.path, position, header)

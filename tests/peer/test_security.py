@@ -121,9 +121,9 @@ def test_what_is_wrong_is_said(broker: Broker, how: Any) -> None:
         (
             "SASL_PLAINTEXT",
             {"sasl_mechanism": "SCRAM-SHA-256"},
-            "it does not take SCRAM-SHA-256",
+            "it does not support SCRAM-SHA-256",
         ),
-        ("SASL_SSL", {"ssl_truststore_certificates": foreign}, "certificate is not accepted"),
+        ("SASL_SSL", {"ssl_truststore_certificates": foreign}, "certificate was rejected"),
         ("SASL_SSL", {"ssl_truststore_certificates": "?"}, "ssl.truststore.certificates"),
     ):
         with pytest.raises(NotAuthenticated, match=reason) as refused:
@@ -233,7 +233,7 @@ def test_files_that_change_are_read_again(tmp_path: Path) -> None:
     [
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism: SASL_SSL needs one"),
         ({"security.protocol": "TLS"}, "must be one of"),
-        ({"ssl.truststore.password.file": "x"}, "no such setting of security"),
+        ({"ssl.truststore.password.file": "x"}, "no such security setting"),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
             "sasl.jaas.config: PLAIN needs username and password",

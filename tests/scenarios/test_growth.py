@@ -23,6 +23,11 @@ def test_a_fourth_broker_takes_its_share_and_one_can_leave(
     with Cluster(3, ensemble) as cluster, Play(cluster, partitions=8) as play:
         play.go_on()
         added = cluster.add()
+        # Whichever of them is asked.
+        cluster.wait_until(
+            lambda: all(added in cluster.view(each).brokers for each in cluster.brokers),
+            "all brokers know the new one",
+        )
         assert rebalance(cluster) == 0
         held = Counter(chain.from_iterable(each.replicas for each in partitions_of(cluster, added)))
         assert held.keys() == set(cluster.brokers)

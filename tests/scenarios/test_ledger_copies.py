@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 def require(cluster: Cluster, topic: str) -> None:
     with Asked(parse_bootstrap(cluster.bootstrap), PeerSettings(first_backoff_s=0.01)) as asked:
-        Ledger(asked, topic, {}, lambda key, value: None).require()
+        Ledger(asked, topic, {}, lambda key, value, offset: None).require()
 
 
 def copies(cluster: Cluster, topic: str) -> int:
@@ -70,7 +70,7 @@ def test_a_ledger_has_copies_for_brokers_that_are_away_for_a_moment(
         assert "topic 'gone' has 2 replicas" in caplog.text
         cluster.create_topic("careless", replication_factor=3, min_insync_replicas=1)
         require(cluster, "careless")
-        assert "topic 'careless' takes writes with 1 replica in sync" in caplog.text
+        assert "topic 'careless' accepts writes with 1 replica in sync" in caplog.text
         for topic in ("gone", "careless", "restarted"):
             caplog.clear()
             require(cluster, topic)

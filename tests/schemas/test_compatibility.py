@@ -68,13 +68,13 @@ REFUSED = [
     ("float", "double", "double cannot be read as float"),
     ("int", "string", "string cannot be read as int"),
     ("int", ["null", "int"], "null cannot be read as int"),
-    (["null", "string"], "int", "int is not one of the union's types (null, string)"),
+    (["null", "string"], "int", "int is not in the union (null, string)"),
     ({"type": "map", "values": "int"}, {"type": "array", "items": "int"}, "array cannot be read"),
     (enum("A"), enum("A", "B"), "enum E has no symbol B and no default"),
     (fixed(4), fixed(5), "5 bytes (F) cannot be read as 4"),
     (fixed(4, "G"), fixed(4), "fixed F is not G"),
     (record(name="S"), record(), "record R is not S"),
-    (record(field("a", "int")), record(), "field a: the reader wants it"),
+    (record(field("a", "int")), record(), "field a: the reader requires it"),
     (record(field("a", "int")), record(field("a", "string")), "field a: string cannot be read"),
     (TREE, TEXT_TREE, "field value: string cannot be read as int"),
     (
@@ -85,7 +85,7 @@ REFUSED = [
     (
         record(field("a", ["null", record(field("x", "int"), name="In")])),
         record(field("a", ["null", record(name="In")])),
-        "field a.x: the reader wants it",
+        "field a.x: the reader requires it",
     ),
     (
         record(field("a", {"type": "array", "items": "int"})),
@@ -190,11 +190,11 @@ V3 = record(field("a", "int"), field("b", "int"))
     [
         (Mode.NONE, None),
         (Mode.BACKWARD, None),
-        (Mode.BACKWARD_TRANSITIVE, "it cannot read what version 1 wrote: field b"),
+        (Mode.BACKWARD_TRANSITIVE, "it cannot read data written with version 1: field b"),
         (Mode.FORWARD, None),
         (Mode.FORWARD_TRANSITIVE, None),
         (Mode.FULL, None),
-        (Mode.FULL_TRANSITIVE, "it cannot read what version 1 wrote: field b"),
+        (Mode.FULL_TRANSITIVE, "it cannot read data written with version 1: field b"),
     ],
 )
 def test_a_mode_looks_at_the_versions_and_directions_it_names(mode: Mode, reason: str) -> None:
@@ -206,5 +206,5 @@ def test_a_mode_looks_at_the_versions_and_directions_it_names(mode: Mode, reason
 def test_forward_refuses_what_old_readers_cannot_read() -> None:
     assert Mode.BACKWARD.problem(V1, [(1, V3)]) is None
     assert (Mode.FORWARD.problem(V1, [(1, V3)]) or "").startswith(
-        "version 1 cannot read what it writes: field b"
+        "version 1 cannot read data written with it: field b"
     )

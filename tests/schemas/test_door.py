@@ -366,7 +366,7 @@ def test_what_a_library_stumbles_over_is_refused_and_the_process_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(checking, "decompress", stumble)
         found = checked([pack_header(ID) + b"\x02"], Schema('"int"'))
-        assert found.problem == "the batch is not understood: MemoryError: no room"
+        assert found.problem == "cannot parse the batch: MemoryError: no room"
     with monkeypatch.context() as patch:
         patch.setattr(checking, "parse", stumble)
         found = checked([pack_header(ID) + b"\x02"], Schema('"int"'))

@@ -235,11 +235,11 @@ def test_schemas_of_other_subjects_are_found_by_name() -> None:
         ("nonsense", "not JSON"),
         ('"string"', "object or a boolean"),
         ('{"$ref": "#/definitions/a"}', "there is no"),
-        ('{"$ref": "#"}', "ring"),
+        ('{"$ref": "#"}', "circular"),
         (
             '{"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#/definitions/b"}, '
             '"b": {"$ref": "#/definitions/a"}}}',
-            "ring",
+            "circular",
         ),
         ("[" * 200 + "]" * 200, "deep"),
         ('{"$ref": "#nowhere"}', "anchor"),

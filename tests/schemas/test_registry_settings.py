@@ -66,7 +66,7 @@ def test_who_has_what_is_asked_for_gets_in(properties: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("basic.auth.user.info", "alice:a guess", "does not accept who we are"),
+        ("basic.auth.user.info", "alice:a guess", "rejected our credentials"),
         ("schema.registry.ssl.ca.location", "stranger.pem", "certificate verify failed"),
         ("schema.registry.ssl.ca.location", "none.pem", "ca.location.*none.pem.*no such file"),
         ("schema.registry.ssl.ca.location", "nothing.pem", "ca.location.*nothing.pem cannot be"),

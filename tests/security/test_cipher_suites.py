@@ -82,9 +82,9 @@ def test_only_the_suites_that_are_named_are_spoken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("protocols", "suites", "reason"),
     [
-        (("TLSv1.2",), ("TLS_RSA_WITH_NOTHING",), "there is no cipher suite"),
-        (("TLSv1.2",), ALL_1_3, "none of them is for a version"),
-        (("TLSv1.3",), ("AES256-SHA256",), "none of them is for a version"),
+        (("TLSv1.2",), ("TLS_RSA_WITH_NOTHING",), "has no cipher suite"),
+        (("TLSv1.2",), ALL_1_3, "none of them belongs to a version"),
+        (("TLSv1.3",), ("AES256-SHA256",), "none of them belongs to a version"),
     ],
 )
 def test_suites_that_cannot_be_spoken_are_refused(

@@ -104,5 +104,5 @@ def test_librdkafka_is_told_the_clients_credentials(login: dict[str, str]) -> No
 
 
 def test_a_misspelt_one_is_an_error() -> None:
-    with pytest.raises(InvalidSetting, match="no such setting of security"):
+    with pytest.raises(InvalidSetting, match="no such security setting"):
         ClientSecurity.parse({"ssl.protocols": "TLSv1.3"})

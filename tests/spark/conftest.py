@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -42,3 +43,18 @@ def spark() -> Iterator[SparkSession]:
     )
     yield spark
     spark.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where an Apache Kafka listens: make topics with names of your own."""
+    from moldau.bench.errors import Unavailable
+    from tests.spark.apache_kafka import running_kafka
+
+    with ExitStack() as stack:
+        folder = tmp_path_factory.mktemp("apache-kafka")
+        try:
+            bootstrap = stack.enter_context(running_kafka(folder))
+        except Unavailable as reason:
+            pytest.skip(f"no Apache Kafka, and MOLDAU_TEST_KAFKA_BOOTSTRAP names none: {reason}")
+        yield bootstrap

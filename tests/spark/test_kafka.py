@@ -1,12 +1,10 @@
-"""The source and the sink against Apache Kafka itself, where one is running.
+"""The source and the sink against Apache Kafka itself.
 
-Name it in MOLDAU_TEST_KAFKA_BOOTSTRAP (HOST:PORT). Topics are created with names of their own and
-deleted again.
+Topics are created with names of their own and deleted again: it may be somebody's.
 """
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -28,24 +26,16 @@ from pyspark.sql import DataFrame, SparkSession
 from moldau.testing.waiting import until
 from tests.spark.topics import Sent, numbered, produce, read_by_librdkafka, varied
 
-BOOTSTRAP = os.environ.get("MOLDAU_TEST_KAFKA_BOOTSTRAP", "")
 WITHIN_S = 60.0
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(
-        not BOOTSTRAP, reason="MOLDAU_TEST_KAFKA_BOOTSTRAP names no Apache Kafka to test against"
-    ),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Kafka:
     """A running Kafka, and the topics that were made in it."""
 
-    bootstrap = BOOTSTRAP
-
-    def __init__(self) -> None:
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
         self._topics: set[str] = set()
 
@@ -78,25 +68,25 @@ class Kafka:
 
 
 @pytest.fixture
-def kafka() -> Iterator[Kafka]:
-    kafka = Kafka()
+def kafka(kafka_bootstrap: str) -> Iterator[Kafka]:
+    kafka = Kafka(kafka_bootstrap)
     yield kafka
     kafka.clean_up()
 
 
-def load(spark: SparkSession, **options: str) -> DataFrame:
-    reader = spark.read.format("moldau").option("kafka.bootstrap.servers", BOOTSTRAP)
+def load(spark: SparkSession, kafka: Kafka, **options: str) -> DataFrame:
+    reader = spark.read.format("moldau").option("kafka.bootstrap.servers", kafka.bootstrap)
     return reader.options(**options).load()
 
 
 def copy_stream(
-    spark: SparkSession, source: str, target: str, checkpoint: Path, **options: str
+    spark: SparkSession, kafka: Kafka, source: str, target: str, checkpoint: Path, **options: str
 ) -> None:
     """Everything that is there now, from topic to topic."""
-    reader = spark.readStream.format("moldau").option("kafka.bootstrap.servers", BOOTSTRAP)
+    reader = spark.readStream.format("moldau").option("kafka.bootstrap.servers", kafka.bootstrap)
     given = {"subscribe": source, "startingOffsets": "earliest"} | options
     rows = reader.options(**given).load().select("key", "value")
-    writer = rows.writeStream.format("moldau").option("kafka.bootstrap.servers", BOOTSTRAP)
+    writer = rows.writeStream.format("moldau").option("kafka.bootstrap.servers", kafka.bootstrap)
     writer = writer.option("topic", target).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()
 
@@ -116,7 +106,9 @@ def test_all_codecs_read_as_librdkafka_reads_them(spark: SparkSession, kafka: Ka
         topics.append(kafka.topic(partitions=2))
         produce(kafka, topics[-1], varied(300), codec=codec, partition=None)
         expected += read_by_librdkafka(kafka, topics[-1], 2)
-    frame = load(spark, subscribe=",".join(topics), includeHeaders="true", minPartitions="13")
+    frame = load(
+        spark, kafka, subscribe=",".join(topics), includeHeaders="true", minPartitions="13"
+    )
     assert len(expected) == 1500
     assert rows_of(frame) == sorted(
         expected, key=lambda row: (row["topic"], row["partition"], row["offset"])
@@ -135,7 +127,7 @@ def test_times_are_looked_up_and_compaction_leaves_no_gap_to_report(
     now_ms = int(time.time() * 1000)
     records: list[Sent] = [(b"key-%d" % (n % 10), b"%d" % n, []) for n in range(200)]
     produce(kafka, topic, records, first_ms=now_ms, per_batch=20)
-    frame = load(spark, subscribe=topic, startingTimestamp=str(now_ms + 150))
+    frame = load(spark, kafka, subscribe=topic, startingTimestamp=str(now_ms + 150))
     assert values_of(rows_of(frame)) == list(range(150, 200))
 
     def is_compacted() -> bool:
@@ -145,7 +137,7 @@ def test_times_are_looked_up_and_compaction_leaves_no_gap_to_report(
 
     until(is_compacted)
     expected = read_by_librdkafka(kafka, topic)
-    kept = rows_of(load(spark, subscribe=topic))
+    kept = rows_of(load(spark, kafka, subscribe=topic))
     assert {row["key"] for row in kept} == {row["key"] for row in expected}
     assert {row["offset"] for row in kept} <= set(range(expected[-1]["offset"] + 1))
 
@@ -164,9 +156,11 @@ def test_aborted_transactions_and_control_records_are_left_out(
             producer.produce(topic, b"%d" % number)
         producer.flush(WITHIN_S)
         producer.commit_transaction() if commits else producer.abort_transaction()
-    read = rows_of(load(spark, subscribe=topic, **{"kafka.isolation.level": "read_committed"}))
+    read = rows_of(
+        load(spark, kafka, subscribe=topic, **{"kafka.isolation.level": "read_committed"})
+    )
     assert values_of(read) == [*range(50), *range(200, 250)]
-    everything = rows_of(load(spark, subscribe=topic))
+    everything = rows_of(load(spark, kafka, subscribe=topic))
     assert values_of(everything) == [*range(50), *range(100, 150), *range(200, 250)]
 
 
@@ -178,8 +172,8 @@ def test_deleted_records_are_reported_with_their_range(spark: SparkSession, kafk
         future.result()
     from_start = {"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 0}}}}'}
     with pytest.raises(PySparkException, match=rf"{topic}-0: offsets 0 to 39 \(40 of them\)"):
-        load(spark, **from_start).count()
-    lenient = load(spark, failOnDataLoss="false", **from_start)
+        load(spark, kafka, **from_start).count()
+    lenient = load(spark, kafka, failOnDataLoss="false", **from_start)
     assert values_of(rows_of(lenient)) == list(range(40, 100))
 
 
@@ -191,7 +185,7 @@ def test_a_stream_goes_on_commits_its_progress_and_notices_a_new_topic_of_the_ol
     options = {"commitGroup": group, "maxOffsetsPerTrigger": "40"}
     for first in (0, 100):
         produce(kafka, source, numbered(first, 100), partition=None)
-        copy_stream(spark, source, target, tmp_path / "checkpoint", **options)
+        copy_stream(spark, kafka, source, target, tmp_path / "checkpoint", **options)
     assert values_of(read_by_librdkafka(kafka, target)) == list(range(200))
     asked = [ConsumerGroupTopicPartitions(group)]
     found = kafka.admin.list_consumer_group_offsets(asked)[group].result().topic_partitions
@@ -201,7 +195,7 @@ def test_a_stream_goes_on_commits_its_progress_and_notices_a_new_topic_of_the_ol
     kafka.topic(partitions=2, name=source)
     produce(kafka, source, numbered(0, 300), partition=None)
     with pytest.raises(StreamingQueryException, match=f"'{source}' was deleted and created again"):
-        copy_stream(spark, source, target, tmp_path / "checkpoint", **options)
+        copy_stream(spark, kafka, source, target, tmp_path / "checkpoint", **options)
 
 
 def test_rows_become_records(spark: SparkSession, kafka: Kafka) -> None:
@@ -211,7 +205,7 @@ def test_rows_become_records(spark: SparkSession, kafka: Kafka) -> None:
         "cast(cast(id as string) as binary) as value",
         "array(named_struct('key', 'n', 'value', cast('x' as binary))) as headers",
     )
-    writer = frame.write.format("moldau").option("kafka.bootstrap.servers", BOOTSTRAP)
+    writer = frame.write.format("moldau").option("kafka.bootstrap.servers", kafka.bootstrap)
     writer.option("topic", topic).option("kafka.compression.type", "zstd").mode("append").save()
     rows = read_by_librdkafka(kafka, topic, 3)
     assert values_of(rows) == list(range(500))

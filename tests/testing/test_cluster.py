@@ -33,7 +33,7 @@ def test_brokers_come_and_go_and_nothing_is_left(tmp_path: Path) -> None:
         folder, address = cluster.folder, cluster.address(0)
         pids = [cluster.pid(broker) for broker in cluster.brokers]
         cluster.create_topic("words", partitions=2)
-        with pytest.raises(RuntimeError, match="there already, with 2 partitions and not 3"):
+        with pytest.raises(RuntimeError, match="already exists, with 2 partitions, not 3"):
             cluster.create_topic("words", partitions=3)
         cluster.wait_until_in_sync("words")
         view = cluster.view(0)

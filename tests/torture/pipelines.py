@@ -64,10 +64,13 @@ _IN_SYNC_WITHIN_S = 60.0
 
 
 class PipelineTorture(Rounds):
-    """One run in one folder."""
+    """One run in one folder; `is_short` does each deed once before it checks."""
 
-    def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, seed: int, say: Callable[[str], None], *, is_short: bool = False
+    ) -> None:
         super().__init__(folder, seed, say)
+        self._is_short = is_short
         self._file = folder / "torture.toml"
         self._pipeline: Driver | None = None
         self._spark: StandaloneSpark | None = None
@@ -87,13 +90,16 @@ class PipelineTorture(Rounds):
         )
 
     def _hand(self) -> list[Deed]:
-        """Ten rounds: everything that may happen, and what happens most, more often."""
-        return [
-            *(self._kill_the_driver, self._kill_the_driver),
-            *(self._kill_java, self._kill_workers, self._kill_workers),
-            *(self._kill_the_source_runner, self._kill_the_source_runner),
-            *(self._kill_a_broker, self._kill_a_broker, self._kill_executors),
+        """Everything that may happen, and what happens most, more often."""
+        each: list[Deed] = [
+            *(self._kill_the_driver, self._kill_java, self._kill_workers),
+            *(self._kill_the_source_runner, self._kill_a_broker, self._kill_executors),
         ]
+        more: list[Deed] = [
+            *(self._kill_the_driver, self._kill_workers),
+            *(self._kill_the_source_runner, self._kill_a_broker),
+        ]
+        return each if self._is_short else [*each, *more]
 
     # The pipeline, and its work
 
@@ -157,24 +163,32 @@ class PipelineTorture(Rounds):
         self._hit("drivers")
 
     def _kill_java(self) -> None:
-        pipeline = self._work()
-        self._hit("Java", kill(*of_driver(pipeline.process.pid, JAVA)))
         # It ends, or starts Java again: both are all right.
-        self._work_on(pipeline)
+        self._strike("Java", lambda driver: of_driver(driver, JAVA))
 
     def _kill_workers(self) -> None:
-        pipeline = self._work()
-        until(lambda: bool(tasks_of(pipeline.process.pid)), "a worker", DRIVER_WITHIN_S)
-        workers = tasks_of(pipeline.process.pid)
-        some = self._dice.sample(workers, self._dice.randrange(1, len(workers) + 1))
-        self._hit("workers", kill(*some))
-        self._work_on(pipeline)
+        self._strike("workers", tasks_of)
 
     def _kill_the_source_runner(self) -> None:
-        pipeline = self._work()
-        runners = of_driver(pipeline.process.pid, SOURCE_RUNNER)
-        self._hit("source runners", kill(*self._dice.sample(runners, min(len(runners), 2))))
+        self._strike("source runners", lambda driver: of_driver(driver, SOURCE_RUNNER))
+
+    def _strike(self, what: str, find: Callable[[int], list[int]], master: str = MASTER) -> None:
+        """Kill some processes of the pipeline's at work, and see it go on.
+
+        There may be none yet where what was killed last has not been started again.
+        """
+        pipeline = self._work(master)
+        deadline = time.monotonic() + DRIVER_WITHIN_S
+        while not (count := kill(*self._some(find(pipeline.process.pid)))):
+            assert time.monotonic() < deadline, pipeline.said()
+            if pipeline.process.poll() is not None:
+                pipeline = self._work(master)
+            time.sleep(0.05)
+        self._hit(what, count)
         self._work_on(pipeline)
+
+    def _some(self, pids: list[int]) -> list[int]:
+        return self._dice.sample(pids, self._dice.randint(1, len(pids))) if pids else []
 
     def _kill_a_broker(self) -> None:
         pipeline = self._work()
@@ -190,10 +204,8 @@ class PipelineTorture(Rounds):
         self._end_pipeline()
         if self._spark is None:
             self._spark = self._stack.enter_context(StandaloneSpark(self._folder / "spark"))
-        pipeline = self._work(self._spark.url)
-        executors = self._spark.executors()
-        self._hit("executors", kill(*executors[self._dice.randrange(2) :]))
-        self._work_on(pipeline)
+        spark = self._spark
+        self._strike("executors", lambda _: spark.executors(), spark.url)
         self._end_pipeline()
         self._hit("drivers of executors")
 

@@ -4,13 +4,16 @@ disk."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from moldau.testing import Cluster
 from tests.spark.topics import read_by_librdkafka
 from tests.torture.messages import Wrong
 from tests.torture.sink_driver import ROWS_OF_A_WRITE
 from tests.transactions.replica import read_replica
+
+# What the sink says when a write comes to nothing.
+_NOT_MADE = ("can no longer write", "accepts no more rows", "rows were not written")
 
 
 def committed(cluster: Cluster, topic: str, partitions: int) -> list[bytes]:
@@ -44,6 +47,22 @@ def compare(what: str, found: Iterable[int], expected: set[int]) -> None:
             f"{what}: {len(missing)} of {len(expected)} rows are missing, such as {missing[:5]}; "
             f"{len(twice)} are there more than once, such as {twice[:5]}; {strange[:5]} are strange"
         )
+
+
+def after_failure(
+    labels: Iterable[str], written: Collection[str], problem: str
+) -> dict[str, bool | None]:
+    """What must have become of the writes of an order, one after another, the first of which that
+    is not `written` has failed. For the ledger of `compare_writes`.
+
+    Only the sink itself says for certain that it was not made. Spark may have lost the process that
+    committed it.
+    """
+    left = [label for label in labels if label not in written]
+    outcome: dict[str, bool | None] = dict.fromkeys(left, False)
+    if not any(words in problem for words in _NOT_MADE):
+        outcome |= dict.fromkeys(left[:1])
+    return outcome
 
 
 def compare_writes(found: Iterable[bytes], ledger: Mapping[str, bool | None]) -> int:

@@ -15,6 +15,7 @@ from moldau.peer.cluster import LATEST
 from moldau.peer.cluster import Cluster as Peers
 from moldau.peer.view import parse_bootstrap
 from moldau.testing import Cluster
+from tests.torture.sink_count import after_failure
 from tests.torture.sink_deaths import Death
 from tests.torture.sink_driver import FORMS, TOPICS, Answer, Order
 from tests.torture.warm_driver import WarmDriver
@@ -108,6 +109,9 @@ class Orders:
         if answer is None:
             self._do(f"the driver ended with {driver.process.poll()}")
             return
+        if (problem := answer.failures.get("write")) is not None:
+            labels = Order(answer.number).labels
+            self.writes |= after_failure(labels, driver.written(), problem)
         for form, problem in answer.failures.items():
             self._do(f"{form} failed: {' '.join(problem.split())[:200]}")
             if "has taken over" in problem:

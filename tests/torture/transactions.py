@@ -239,7 +239,7 @@ class Round:
     def check(self) -> Counter[str]:
         """Let the load end, and look for anomalies; what was done."""
         self.wait_until_in_sync()
-        history = self.load.finish()
+        history = self.load.finish(self._break_connections)
         for broker in self.cluster.brokers:
             for place in self.load.places:
                 history.readings += self._replica(broker, place)
@@ -247,6 +247,10 @@ class Round:
         history.starts = self.load.starts()
         expect_none(check(history))
         return self.load.counts
+
+    def _break_connections(self) -> None:
+        for broker in self.cluster.brokers:
+            self.cluster.break_connections(broker)
 
     def _replica(self, broker: int, place: TopicPartition) -> Sequence[Reading]:
         whole = Reading(f"the log of broker {broker}", False)

@@ -18,6 +18,7 @@ from tests.transactions.readers import Reader
 from tests.transactions.worker import Worker
 
 WITHIN_S = 120.0
+_WAKE_AFTER_S = 20.0
 _MOST_SHOWN = 12
 
 
@@ -75,11 +76,18 @@ class Load:
 
         self._wait(lambda: not behind(), lambda: f"transactions of {behind()}")
 
-    def finish(self) -> History:
-        """Let the workers end, and return the history once nothing is open and all is read."""
+    def finish(self, wake: Callable[[], None] = lambda: None) -> History:
+        """Let the workers end, and return the history once nothing is open and all is read.
+
+        A librdkafka that lost a coordinator may ask for another only when any of its connections
+        breaks or is made, and sends offsets to a transaction until then (its issues 5456 and 5511):
+        `wake` has that happen to a worker that does not end.
+        """
         for worker in self.workers:
             worker.stop()
         for worker in self.workers:
+            if not worker.ends_within(_WAKE_AFTER_S):
+                wake()
             worker.__exit__()
         ends = self._settled()
         last = Reader(self._bootstrap, self.places, "a last reader", is_committed=True)

@@ -132,6 +132,14 @@ BUGS: dict[str, tuple[str, list[str]]] = {
             f"{_SCENARIOS}::test_coordinators_are_killed_and_frozen_under_load",
         ],
     ),
+    "librdkafka, purging what it has sent": (
+        "a message is taken for one of the transaction before, which was aborted in doubt",
+        [
+            "clients/retries/test_given_up.py"
+            "::test_librdkafka_loses_nothing_of_the_transaction_after_one_that_it_aborted_in_doubt",
+            f"{_PRODUCERS}::test_a_sequence_of_a_transaction_that_has_ended_is_refused",
+        ],
+    ),
     "FLINK-40689": (
         "what was staged cannot be committed again by its stored identity, as the epoch has moved",
         [f"{_FAILED}::test_a_transaction_is_ended_again_by_the_identity_that_staged_it"],

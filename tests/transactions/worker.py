@@ -68,10 +68,14 @@ class Worker:
         """Begin no further transaction."""
         self._is_over.set()
 
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for the end of what it does, for so long at most."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
     def __exit__(self, *problem: object) -> None:
         self.stop()
-        self._thread.join(_JOIN_WITHIN_S)
-        if self._thread.is_alive():
+        if not self.ends_within(_JOIN_WITHIN_S):
             self.problems.append(f"{self.name} did not end within {_JOIN_WITHIN_S:g} s")
 
     def _run(self) -> None:

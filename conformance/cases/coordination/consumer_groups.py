@@ -275,6 +275,44 @@ def commits_by_member_epoch(s: Session, version: int) -> None:
     commit("in its epoch, what it has not", "a", 2, 0, 1, 2, 3)
 
 
+@case(Api.OFFSET_COMMIT, newest=True)
+def commits_between_two_revocations(s: Session, version: int) -> None:
+    """A member that has more to give up by the time that it has given something up stays in its
+    epoch, in which its commits count whoever has the partition by now. In the next they do not."""
+    topic, group = s.topic(4), Group(s)
+    topic_id = s.metadata(topic).topic_id
+    group.join("has all", "a", topic)
+    all_four = set(range(4))
+    group.join("is to have two", "b", topic)
+    group.follow("is told to give up two", "a")
+    first = sorted(all_four - group.has["a"][topic_id])
+    group.join("is to have one", "c", topic)
+    group.join("is to have one, too", "d", topic)
+
+    def commit(what: str, member: str, offset: int, partition: int) -> None:
+        part = {"partition_index": partition, "committed_offset": offset,
+                "committed_leader_epoch": -1, "committed_metadata": ""}  # fmt: skip
+        s.ask(what, Api.OFFSET_COMMIT, version, group_id=group.id, member_id=member,
+              generation_id_or_member_epoch=group.epochs[member],
+              topics=[{"topic_id": topic_id, "partitions": [part]}])  # fmt: skip
+
+    before = group.epochs["a"]
+    group.follow("has given up two, and is told to give up one more", "a")
+    s.note("whether its epoch goes on", group.epochs["a"] == before)
+    for member in ("b", "c", "d"):
+        group.follow("gets what is free", member)
+    for number, partition in enumerate(first):
+        taker = next(each for each in "bcd" if partition in group.has[each].get(topic_id, ()))
+        commit(f"of who has it ({number})", taker, 7, partition)
+        commit(f"of who had it ({number})", "a", 4, partition)
+    late = group.epochs["a"]
+    group.follow("has given up all that it was told to", "a")
+    group.epochs["a"], now = late, group.epochs["a"]
+    s.note("whether its epoch is over", now > late)
+    for number, partition in enumerate(first):
+        commit(f"of who had it, late ({number})", "a", 5, partition)
+
+
 @case(Api.OFFSET_FETCH)
 def fetches_by_member_epoch(s: Session, version: int) -> None:
     if version < 9:

@@ -9,6 +9,10 @@ from conformance.registry import case
 from conformance.session import Session
 from moldau.wire.apis import Api
 
+# For the rest of a group's conversation, when the case is about one of its requests.
+_JOIN = 9
+_NO_EPOCH = {"committed_leader_epoch": -1}
+
 
 @case(Api.JOIN_GROUP, newest=True)
 def votes_for_a_protocol(s: Session, version: int) -> None:
@@ -124,3 +128,55 @@ def static_members_in_a_rebalance(s: Session, version: int) -> None:
     other = Member(s, group, "one")
     other.join("back with other protocols", version, protocols=_named("range"))
     _describe(s, "described", group)
+
+
+@case(Api.OFFSET_COMMIT, newest=True)
+def commits_that_come_late(s: Session, version: int) -> None:
+    """A follower that joins again is in the same generation: what it has sent over a connection
+    that is gone counts when it comes, though it goes back. In the next generation it does not."""
+    ready(s)
+    group, topic = s.name("g"), s.topic()
+    leader, follower = stable(s, group), Member(s, group)
+    joining = _begin(s, follower, _JOIN)
+    leader.join("the leader again", _JOIN)
+    joining()
+    waiting = follower.syncing("the follower's share")
+    leader.sync("shared", assignments=[{"member_id": follower.id, "assignment": b"all"}])
+    waiting()
+
+    def values(offset: int) -> dict[str, Any]:
+        part = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+        wanted = [{"topic_id": s.topic_id(topic), "partitions": [part | _NO_EPOCH]}]
+        where = {"group_id": group, "member_id": follower.id, "group_instance_id": None}
+        return {**where, "generation_id_or_member_epoch": generation, "topics": wanted}
+
+    def commit(what: str, offset: int) -> None:
+        s.ask(what, Api.OFFSET_COMMIT, version, via=follower.via, **values(offset))
+
+    def commit_and_go(offset: int) -> None:
+        old = s.connect()
+        old.send(Api.OFFSET_COMMIT, version, values(offset))
+        old.close()
+
+    def committed() -> int:
+        wanted = [{"name": topic, "partition_indexes": [0]}]
+        groups = [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": wanted}]
+        found = s.quietly(Api.OFFSET_FETCH, 8, groups=groups, require_stable=True).groups[0]
+        return int(found.topics[0].partitions[0].committed_offset)
+
+    generation = follower.generation
+    commit("before", 5)
+    follower.join("the follower joins with nothing new", _JOIN)
+    s.note("whether its generation goes on", follower.generation == generation)
+    commit("after", 9)
+    commit_and_go(7)
+    s.until(lambda: committed() == 7, "late commit")
+    commit("the next", 11)
+    joining = leader.joining("the leader joins", _JOIN)
+    s.until(lambda: _state(s, group) == "PreparingRebalance", "rebalance")
+    follower.join("the follower too", _JOIN)
+    joining()
+    leader.sync("shared again", assignments=[{"member_id": follower.id, "assignment": b"all"}])
+    follower.sync("the follower's share again")
+    commit("late by a generation", 8)
+    s.note("what is committed", committed())

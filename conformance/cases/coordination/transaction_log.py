@@ -282,6 +282,9 @@ def transactional_writes(s: Session, version: int) -> None:
         _until_stable(s, topic, 4)
         late = producer.batch(topic, b"late", base_sequence=3)
         producer.produce("a write after the end", version, topic, late)
+        producer.add(topic, 0)
+        used = producer.batch(topic, b"q", b"r", base_sequence=1)
+        producer.produce("sequences of the ended transaction", version, topic, used)
 
 
 @scenario("Java tools")

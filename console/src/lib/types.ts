@@ -170,7 +170,7 @@ export interface Group {
   share: { partitions: SharePartition[] } | null;
   lag: number | null;
   lag_s: number | null;
-  operations?: string[] | null;
+  operations: string[] | null;
 }
 
 /** Why a group is behind. */
@@ -182,8 +182,16 @@ export interface Why {
 export interface SharePartition {
   topic: string;
   partition: number;
-  start?: number | null;
+  start: number | null;
+  end: number | null;
   lag: number | null;
+  lag_s: number | null;
+  in_flight: number | null;
+  waiting: number | null;
+  redelivered: number | null;
+  dead: number | null;
+  trend_per_s: number | null;
+  drain_s: number | null;
 }
 
 export interface OffsetChange {
@@ -203,6 +211,12 @@ export interface Transaction {
   started_ms?: number | null;
   timeout_ms?: number | null;
   partitions?: [string, number][];
+  operations?: string[] | null;
+}
+
+export interface Subjects {
+  schemas: SubjectRow[];
+  operations: string[] | null;
 }
 
 export interface SubjectRow {
@@ -227,6 +241,7 @@ export interface Subject {
   compatibility: string | null;
   mode: string | null;
   latest: SchemaVersion;
+  operations: string[] | null;
 }
 
 /** What went wrong in a pipeline, and the message that caused it, if that is known. */
@@ -285,11 +300,25 @@ export interface DeadLetterTopic {
 
 export interface DeadLetter extends Message {
   reason: string;
+  /** The offset is -1 for what brokers never let in. */
   origin: { topic: string; partition: number; offset: number };
   redriven: boolean;
-  /** Whose letter it is: that of a pipeline, or of a share group. */
-  kind: "pipeline" | "share";
+  /** Whose letter it is: that of a pipeline, of a share group, or of the check against schemas. */
+  kind: "pipeline" | "share" | "quarantine";
   of: string;
+  may_redrive: boolean;
+}
+
+/** Dead letters, newest first; `older` says where those before them are. */
+export interface DeadLetters {
+  letters: DeadLetter[];
+  older: string | null;
+}
+
+export interface RedriveOutcome {
+  moved: number;
+  moved_before: number;
+  by_topic: Record<string, number>;
 }
 
 export interface Series {

@@ -37,9 +37,11 @@ class BrokerUnderTest:
         folder: Path,
         address: str = "127.0.0.1:0",
         settings: Sequence[str] = (),
+        command: Sequence[str] = (),
     ) -> None:
         self.data_dir = folder
-        words = [*moldau_command(), "broker", "--listen", address, "--data-dir", str(folder)]
+        words = [*(command or moldau_command())]
+        words += ["broker", "--listen", address, "--data-dir", str(folder)]
         for setting in settings:
             words += ["--set", setting]
         self.child: Child = children.start(words)

@@ -28,8 +28,11 @@ def run_suite(
     parent: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
     on_row: Callable[[Row], None] = lambda row: None,
+    command: Sequence[str] = (),
 ) -> Report:
     """Run the measurements named in `only`, or all; data lies in a fresh folder under `parent`.
+
+    `command` is the `moldau` to measure, if it is not this one.
 
     Processes and data are gone when this returns or raises, Ctrl-C and SIGTERM included.
     """
@@ -44,7 +47,7 @@ def run_suite(
             own_folder = folder / name
             own_folder.mkdir()
             try:
-                for row in measure(Workbench(scale, own_folder, children, say)):
+                for row in measure(Workbench(scale, own_folder, children, say, command)):
                     rows.append(row)
                     on_row(row)
             except Unavailable as reason:

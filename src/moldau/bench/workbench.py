@@ -18,15 +18,24 @@ _RECORD_OVERHEAD = 16
 
 
 class Workbench:
-    """Starts brokers and load for the measurements; `say` tells the user what is going on."""
+    """Starts brokers and load for the measurements; `say` tells the user what is going on.
+
+    With a `command`, brokers are those of another installed `moldau`.
+    """
 
     def __init__(
-        self, scale: Scale, folder: Path, children: Children, say: Callable[[str], None]
+        self,
+        scale: Scale,
+        folder: Path,
+        children: Children,
+        say: Callable[[str], None],
+        command: Sequence[str] = (),
     ) -> None:
         self.scale = scale
         self.folder = folder
         self.children = children
         self.say = say
+        self._command = command
         self._brokers = 0
         self._topics = 0
         self._ballast: Ballast | None = None
@@ -40,7 +49,7 @@ class Workbench:
         """Return a broker that may not be ready yet, on a new data folder unless one is given."""
         self._brokers += 1
         folder = data_dir or self.folder / f"data-{self._brokers}"
-        return BrokerUnderTest(self.children, folder, address, settings)
+        return BrokerUnderTest(self.children, folder, address, settings, self._command)
 
     @contextmanager
     def broker(self) -> Iterator[BrokerUnderTest]:

@@ -24,4 +24,4 @@ def notify(state: str) -> None:
             out.connect(name)
             out.sendall(state.encode())
     except OSError as problem:
-        logger.warning("cannot tell systemd %s at %s: %s", state, address, problem)
+        logger.warning("could not send %s to systemd at %s: %s", state, address, problem)

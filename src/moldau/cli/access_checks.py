@@ -101,7 +101,9 @@ def _finding(
         detail += f" ({'; '.join(dict.fromkeys(map(_in_words, denials)))})"
     elif rules is None:
         asked = explain_command(who, lacking[0], kind, name)
-        detail += f"; `{asked}` says whether a rule denies it, to those who may see the rules"
+        detail += (
+            f"; run `{asked}` to see whether a rule denies it, with a user that may read the rules"
+        )
     return Finding("access", Status.FAIL, detail, "; ".join(dict.fromkeys(commands)))
 
 

@@ -118,7 +118,7 @@ def broker(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Address that clients should use. Default: the one that they connected to.",
+            help="Address that clients should use. Default: the address that they connected to.",
         ),
     ] = None,
     id: Annotated[
@@ -143,23 +143,23 @@ def broker(
     log_format: Annotated[
         str | None,
         typer.Option(
-            metavar="FORM", help="Form of log lines: text, or json for programs. Default: text."
+            metavar="FORM", help="Format of log lines: text, or json for programs. Default: text."
         ),
     ] = None,
     secure: Annotated[
         bool,
         typer.Option(
             "--secure",
-            help="Lock the broker: TLS, passwords and access control, with files beside the data "
-            "folder that are made at the first start.",
+            help="Lock the broker: TLS, passwords and access control. The first start creates the "
+            "files for this beside the data folder.",
         ),
     ] = False,
     authority: Annotated[
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="Folder with the files of --secure, which all brokers of a cluster share or have "
-            "a copy of. Default: beside the data folder.",
+            help="Folder with the files of --secure; all brokers of a cluster need the same "
+            "files. Default: beside the data folder.",
         ),
     ] = None,
     config: Annotated[

@@ -114,7 +114,7 @@ class AvroDecoder:
         except (ValueError, ClientError) as problem:
             self.undecodable += 1
             place = f"{message.topic()} partition {message.partition()} offset {message.offset()}"
-            show(f"{place} is printed as it is: {problem}", "yellow", stderr=True)
+            show(f"{place} is printed undecoded: {problem}", "yellow", stderr=True)
             return None
         return Decoded(json.loads(json.dumps(value, default=_plain)))
 
@@ -122,7 +122,7 @@ class AvroDecoder:
         if self.undecodable:
             one = self.undecodable == 1
             raise Failure(
-                f"{self.undecodable} value{' was' if one else 's were'} not readable as Avro"
+                f"{self.undecodable} value{' was' if one else 's were'} not decoded as Avro"
             )
 
     def _connected(self) -> Callable[..., Any]:

@@ -224,12 +224,12 @@ def check_connection(bootstrap: str, addresses: list[tuple[str, int]]) -> Iterat
         problem = connection_problem(host, port)
         where = f"broker {broker.id} advertises {host}:{port}"
         if problem is None:
-            yield Finding("advertised", Status.OK, f"{where}, which can be reached")
+            yield Finding("advertised", Status.OK, f"{where}, which is reachable")
         else:
             yield Finding(
                 "advertised",
                 Status.FAIL,
-                f"{where}, which cannot be reached from here: {problem.reason}",
+                f"{where}, which is not reachable from here: {problem.reason}",
                 "start that broker with --advertise HOST:PORT and an address that "
                 "clients can reach",
             )
@@ -264,8 +264,8 @@ def _check_address(host: str, port: int) -> Iterator[Finding]:
             "protocol",
             Status.FAIL,
             f"{host}:{port} does not speak Kafka's protocol: {problem}",
-            "something else listens there, or a broker that wants TLS: check the port, or give "
-            "--client-config FILE with security.protocol",
+            "another program listens there, or a broker that requires TLS: check the port, or "
+            "give --client-config FILE with security.protocol",
         )
         return
     yield Finding("protocol", Status.OK, f"{host}:{port} offers {len(versions)} APIs")

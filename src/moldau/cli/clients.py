@@ -40,12 +40,12 @@ _GRANTED_BY = {
 }
 _NOBODY_THERE = "start one with `moldau broker`, or give another address with --bootstrap HOST:PORT"
 _NOT_TRUSTED = (
-    "compare `ssl.*` of the client's config with the listener: whose certificates each side "
-    "trusts, for which hosts and how long they are valid"
+    "compare `ssl.*` in the client's config with the listener: which authorities each side "
+    "trusts, and for which hosts and how long the certificates are valid"
 )
 _NOT_KNOWN = (
-    "check the name, the password and `sasl.mechanism` in the client's config; `moldau users list` "
-    "and `moldau users password` show and change them, as a super user"
+    "check the name, the password and `sasl.mechanism` in the client's config; a super user can "
+    "see users with `moldau users list` and set passwords with `moldau users password`"
 )
 ASK_DOCTOR = "`moldau doctor` checks the connection step by step"
 
@@ -125,7 +125,7 @@ def require_broker(bootstrap: str, timeout: float = CONNECT_TIMEOUT_S) -> None:
         problems.append(f"{host}:{port} ({problem.reason})")
         refusal = refusal or (problem if problem.is_refusal else None)
     if refusal is not None:
-        raise Failure(f"no broker lets us in: {', '.join(problems)}", refusal.advice)
+        raise Failure(f"no broker accepted our login: {', '.join(problems)}", refusal.advice)
     raise Failure(f"no broker can be reached at {', '.join(problems)}", _NOBODY_THERE)
 
 

@@ -43,7 +43,7 @@ class Past:
                 f"{info.assignor}"
             )
         if self.late:
-            lines.append(f"not there yet: {', '.join(self.late)}")
+            lines.append(f"still on an older assignment: {', '.join(self.late)}")
         if self.last is not None:
             when = f"{_time(self.last.ended_ms)}, in {duration(self.last.took_ms / 1000)}"
             lines.append(f"last rebalance: {when}, because {self.last.why}")
@@ -84,7 +84,7 @@ def show_history(bootstrap: str, names: Sequence[str], *, as_json: bool) -> None
     for name, past in found.items():
         since = "" if past.since_ms is None else f" since {_time(past.since_ms)}"
         if not past.rebalances:
-            show(f"{name}: its coordinator has seen no rebalance{since}", "dim", stderr=True)
+            show(f"{name}: no rebalances{since}", "dim", stderr=True)
             continue
         show(name, "bold")
         show_table(
@@ -102,7 +102,7 @@ def show_history(bootstrap: str, names: Sequence[str], *, as_json: bool) -> None
             ],
         )
         if since:
-            show(f"kept{since}, when its coordinator became that", "dim", stderr=True)
+            show(f"kept{since}, when this coordinator took over", "dim", stderr=True)
 
 
 def _history(groups: Groups, name: str) -> History:

@@ -20,7 +20,7 @@ def without_login(urls: Sequence[str], flag: str) -> list[str]:
         if "@" in parts.netloc:
             bare = parts.netloc.rpartition("@")[2]
             raise typer.BadParameter(
-                f"the login before {bare} can be read by everybody on this machine; take that of "
+                f"every user of this machine can read the login before {bare}; use "
                 f"--client-config, or put USER:PASSWORD into {VARIABLE}",
                 param_hint=flag,
             )
@@ -37,7 +37,7 @@ def registry_address(
         bare = urlsplit(url).netloc.rpartition("@")
         if bare[1]:
             raise typer.BadParameter(
-                f"the login before {bare[2]} can be read by everybody on this machine; make it "
+                f"the login before {bare[2]} is visible to every user of this machine; set "
                 "basic.auth.user.info in --client-config, or put the address into "
                 f"{REGISTRY_VARIABLE}",
                 param_hint="--registry",

@@ -28,8 +28,9 @@ from moldau.wire.errors import Error
 # A broker that has just died is replaced well within it.
 RETRY_S = 30.0
 _ADVICE = {
-    Error.CLUSTER_AUTHORIZATION_FAILED: "ask as a super user, or have one run "
-    "`moldau acls add --allow {who} --operation {operation} --cluster`",
+    Error.CLUSTER_AUTHORIZATION_FAILED: "run it as a super user, or have a super user run `moldau "
+    "acls add --allow {who} --operation {operation} "
+    "--cluster`",
     Error.SECURITY_DISABLED: "start the brokers with --secure, or with authorizer.class.name set",
 }
 

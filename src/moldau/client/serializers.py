@@ -103,7 +103,8 @@ def _schema_check(schema: Mapping[str, Any]) -> Callable[[Any], str | None]:
         from jsonschema.validators import validator_for
     except ImportError:
         raise ImportError(
-            "checking a JSON schema needs the package jsonschema: pip install moldau[jsonschema]"
+            "to check values against a JSON schema, install the package jsonschema: pip "
+            "install moldau[jsonschema]"
         ) from None
     kind = validator_for(schema)
     try:

@@ -264,8 +264,8 @@ class EmbeddedStore:
             self._replay(journal)
         except (DamagedJournal, ValueError) as error:
             raise StoreError(
-                f"{self.path} is damaged: {error}. Restore it from a backup; without it, the "
-                "topics in this folder are unknown"
+                f"{self.path} is damaged: {error}. Restore it from a backup; without it, this "
+                "broker does not know the topics in this folder"
             ) from error
         self._length = journal.length
         self._next_sequence = journal.next_sequence
@@ -286,7 +286,7 @@ class EmbeddedStore:
             for change in changes:
                 if isinstance(change, ClusterCreated) and change.broker != self._broker.id:
                     raise StoreError(
-                        f"{self.path.parent} belongs to broker {change.broker}; start this one "
+                        f"{self.path.parent} belongs to broker {change.broker}; start this broker "
                         f"with --id {change.broker}, or give it its own --data-dir"
                     )
                 self._state.apply(change)

@@ -96,7 +96,7 @@ class Liveness:
             await self._report(broker)
         except Exception as problem:
             logger.warning(
-                "broker %d is dead, but that could not be published: %s", broker.id, problem
+                "broker %d is dead, but its death could not be published: %s", broker.id, problem
             )
             return False
         self._reported.add(broker.id)
@@ -105,9 +105,8 @@ class Liveness:
     @staticmethod
     def _tell_of_firewall(broker: BrokerInfo) -> None:
         logger.warning(
-            "broker %d at %s:%d refuses connections from here, but is alive: is there a "
-            "firewall in between? Until it can be reached, it counts as dead only when "
-            "its session ends",
+            "broker %d at %s:%d refuses connections from here, but is alive: is there a firewall "
+            "in between? Until it is reachable, it counts as dead only when its session ends",
             broker.id, broker.host, broker.port,
         )  # fmt: skip
 

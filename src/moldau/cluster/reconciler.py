@@ -154,7 +154,7 @@ class Reconciler:
             return
         if self.is_held:
             logger.warning(
-                "broker %d at %s:%d is dead: nothing listens there any more",
+                "broker %d at %s:%d is dead: nothing listens there any longer",
                 broker.id, broker.host, broker.port,
             )  # fmt: skip
             await self._store.expel(broker)
@@ -300,9 +300,9 @@ def _tell(changes: Iterable[PartitionsChanged], before: dict[str, Topic]) -> Non
         logger.info("%d partitions have a new leader", led)
     if offline:
         logger.error(
-            "%d partitions are offline: no living replica certainly has everything. "
-            "Start the brokers that hold them, or set "
-            "unclean.leader.election.enable=true and lose records",
+            "%d partitions are offline: no living replica is certain to have all records. Start "
+            "the brokers that hold them, or set unclean.leader.election.enable=true and lose "
+            "records",
             offline,
         )
     if arrived:

@@ -71,7 +71,7 @@ async def _answer(console: Console, endpoint: Endpoint, request: Request) -> Res
                 raise ApiError(401, "not_signed_in", "sign in first")
             visitor = Visitor(None, None, _address(request))
         if endpoint.changes and console.settings.read_only and endpoint.tag != "session":
-            raise ApiError(403, "read_only", "this console only shows things", "see --read-only")
+            raise ApiError(403, "read_only", "this console is read-only", "see --read-only")
         asked = await _asked(endpoint, request)
         call = Call(console, visitor, request.path_params, request)
         arguments = [] if endpoint.asked is None else [asked]
@@ -230,5 +230,5 @@ async def _api_error(request: Request, problem: Exception) -> Response:
 async def _failed(request: Request, problem: Exception) -> Response:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=problem)
     return ApiError(
-        500, "bug", f"{type(problem).__name__}; the log says more", "please report it"
+        500, "bug", f"{type(problem).__name__}; see the log", "please report it"
     ).response()

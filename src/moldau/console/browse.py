@@ -77,8 +77,8 @@ def parse_start(
         kept = {index: at for index, at in offsets.items() if index in known}
         return Start(kept, backwards=kind == "before")
     raise invalid(
-        f"{text!r} says no place to begin",
-        "expected beginning, end:-N, offset:N, time:MS, or a cursor of an earlier answer",
+        f"{text!r} is not a place to begin",
+        "expected beginning, end:-N, offset:N, time:MS, or a cursor from an earlier answer",
     )
 
 
@@ -102,7 +102,7 @@ def parse_cursor(text: str) -> dict[int, int]:
         data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         return msgspec.msgpack.decode(data, type=dict[int, int])
     except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError):
-        raise ApiError(400, "bad_cursor", "that is no cursor of an earlier answer") from None
+        raise ApiError(400, "bad_cursor", "the cursor is not one from an earlier answer") from None
 
 
 def topic_bounds(
@@ -167,12 +167,15 @@ class Browser:
         found: dict[int, list[Found]] = {}
         begun = dict(offsets)
         for index, end in offsets.items():
-            start = self._known[index][0]
+            start, following = self._known[index]
             step, some = limit, list[Found]()
-            upto = end
+            upto = min(end, following)
             while upto > start and len(some) < limit and self._may_go_on(page):
-                begin = max(start, upto - step)
-                more, _ = self._read(index, begin, upto, MOST_SCANNED, page)
+                begin = max(start, upto - min(step, MOST_SCANNED - page.scanned))
+                more, reached = self._read(index, begin, upto, MOST_SCANNED, page)
+                if reached < upto and not self._may_go_on(page):
+                    # Those that were not read any more are the last ones: the next page has all.
+                    break
                 some = more + some
                 upto, step = begin, step * 4
             begun[index] = upto

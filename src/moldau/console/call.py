@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from moldau.console.errors import ApiError
 from moldau.console.sampling.pipelines import PipelineInfo
+from moldau.console.sampling.state import ClusterState
 from moldau.console.visitor import Visitor
 from moldau.peer.cluster import Cluster
 from moldau.schemas.client import RegistryClient
@@ -58,13 +59,17 @@ class Call:
         """Return what pipelines say of themselves, as far as the visitor may read it."""
         return self.console.statuses_of(self.visitor).read(self.cluster)
 
+    def quarantines(self, state: ClusterState) -> set[str]:
+        """Return the topics for what failed the check against schemas, as the visitor may see."""
+        return self.console.quarantines_of(self.visitor).of(self.cluster, state)
+
     @cached_property
     def registry(self) -> RegistryClient:
         """The registry, asked as the visitor; ApiError if there is none."""
         found = self.console.registry_of(self.visitor)
         if found is None:
             raise ApiError(
-                404, "no_registry", "this console knows no schema registry",
+                404, "no_registry", "this console has no schema registry",
                 "start it with --registry URL",
             )  # fmt: skip
         return found

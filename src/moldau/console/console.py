@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -14,7 +14,8 @@ from moldau.console.access.oidc import Oidc
 from moldau.console.access.sessions import Sessions
 from moldau.console.audit import Audit
 from moldau.console.audit_topic import AuditTopic
-from moldau.console.pool import ClusterPool
+from moldau.console.letters import Quarantines
+from moldau.console.pool import ClusterPool, Key
 from moldau.console.sampling.pipelines import PipelineStatuses
 from moldau.console.sampling.watch import Watch
 from moldau.console.search.process import Search, Searches
@@ -24,7 +25,6 @@ from moldau.console.values.masks import Masks
 from moldau.console.values.registered import RegisteredValues
 from moldau.console.visitor import Visitor
 from moldau.schemas.client import RegistryClient
-from moldau.security.client import ClientSecurity
 
 # Calls that are answered at the same time.
 _THREADS = 8
@@ -34,8 +34,8 @@ _LOOP_WITHIN_S = 60.0
 _MOST_REGISTRIES = 200
 # How often sessions are looked through, if nobody comes.
 _SWEEP_EVERY_S = 60.0
-# Visitors for whom the statuses of pipelines are kept, those of late.
-_MOST_STATUSES = 50
+# Visitors for whom the statuses of pipelines, and quarantines, are kept: those of late.
+_MOST_VISITORS = 50
 
 T = TypeVar("T")
 
@@ -60,9 +60,8 @@ class Console:
         self._lock = threading.Lock()
         self._registries: dict[tuple[str | None, str], tuple[RegistryClient, RegisteredValues]] = {}
         self._sweep: asyncio.TimerHandle | None = None
-        self._statuses: OrderedDict[tuple[ClientSecurity | None, str], PipelineStatuses] = (
-            OrderedDict()
-        )
+        self._statuses: OrderedDict[Key, PipelineStatuses] = OrderedDict()
+        self._quarantines: OrderedDict[Key, Quarantines] = OrderedDict()
 
     def start(self) -> None:
         self.watch.start()
@@ -99,13 +98,20 @@ class Console:
 
     def statuses_of(self, visitor: Visitor) -> PipelineStatuses:
         """Return what a visitor has read of the statuses of pipelines, to go on from there."""
+        return self._kept(self._statuses, visitor, PipelineStatuses)
+
+    def quarantines_of(self, visitor: Visitor) -> Quarantines:
+        """Return what a visitor has heard of quarantines."""
+        return self._kept(self._quarantines, visitor, Quarantines)
+
+    def _kept(self, kept: OrderedDict[Key, T], visitor: Visitor, new: Callable[[], T]) -> T:
         # Rights may depend on the address: nobody is shown what was read from another one.
         key = visitor.security, visitor.address
         with self._lock:
-            found = self._statuses.pop(key, None) or PipelineStatuses()
-            self._statuses[key] = found
-            while len(self._statuses) > _MOST_STATUSES:
-                self._statuses.popitem(last=False)
+            found = kept.pop(key, None) or new()
+            kept[key] = found
+            while len(kept) > _MOST_VISITORS:
+                kept.popitem(last=False)
             return found
 
     def registry_of(self, visitor: Visitor) -> RegistryClient | None:

@@ -59,7 +59,7 @@ def diagnose(group: GroupFacts) -> tuple[str, list[Reason]]:
     if not group.lag:
         return f"{group.name} is not behind", []
     seconds = [each.lag_s for each in group.partitions.values() if each.lag_s is not None]
-    since = f", the oldest for {_time(max(seconds))}" if seconds else ""
+    since = f", the oldest for {in_words(max(seconds))}" if seconds else ""
     summary = f"{group.name} is {group.lag} messages behind{since}"
     found = [
         *_of_members(group),
@@ -69,13 +69,15 @@ def diagnose(group: GroupFacts) -> tuple[str, list[Reason]]:
         *_of_rates(group),
     ]
     if not found:
-        found = [Reason("its members read, and nothing seems to hold them up", "look again soon")]
+        found = [
+            Reason("its members are reading, and nothing seems to hold them up", "check again soon")
+        ]
     return summary, found
 
 
 def _of_members(group: GroupFacts) -> list[Reason]:
     if group.members == 0:
-        return [Reason("it has no members: nobody reads", "start its consumers")]
+        return [Reason("it has no members, so nobody reads", "start its consumers")]
     if group.is_share:
         return []
     idle = group.members - len(group.partitions)
@@ -103,7 +105,7 @@ def _of_transactions(group: GroupFacts) -> list[Reason]:
     by = f" of {', '.join(whose)}" if whose else ""
     return [
         Reason(
-            f"an open transaction{by} hides what follows it in {_named(list(held))}",
+            f"an open transaction{by} hides the messages after it in {_named(list(held))}",
             "end it, or wait for its time-out; `moldau transactions` shows it",
         )
     ]
@@ -115,8 +117,11 @@ def _of_rebalances(group: GroupFacts) -> list[Reason]:
         return [Reason(f"it is rebalancing now ({group.state}){why}", "wait until it is stable")]
     recent = [each for each in group.rebalances if group.now_ms - each[0] < _RECENT_MS]
     if len(recent) >= _MANY:
-        what = f"it rebalanced {len(recent)} times in ten minutes, last because {recent[0][1]}"
-        hint = "see whether members take too long between polls, or restart"
+        what = (
+            f"it rebalanced {len(recent)} times in ten minutes, most recently because "
+            f"{recent[0][1]}"
+        )
+        hint = "check whether members take too long between polls, or restart"
         return [Reason(what, hint)]
     return []
 
@@ -129,7 +134,11 @@ def _of_partitions(group: GroupFacts) -> list[Reason]:
         for place, each in group.partitions.items()
         if each.lag and each.member is not None and each.read_rate == 0
     ]
-    if still:
+    if still and group.is_share and group.members:
+        what = f"nothing was finished in {_named(still)} for two minutes"
+        hint = "its members may be stuck on a message, or do not acknowledge"
+        found.append(Reason(what, hint))
+    elif still and not group.is_share:
         members = sorted({str(group.partitions[place].member) for place in still})
         what = f"nothing was committed in {_named(still)} for two minutes, by {', '.join(members)}"
         hint = "these members may be stuck on a message, or do not commit"
@@ -138,7 +147,9 @@ def _of_partitions(group: GroupFacts) -> list[Reason]:
         place, worst = max(group.partitions.items(), key=lambda each: each[1].lag or 0)
         if (worst.lag or 0) > _MOST_OF_IT * group.lag:
             what = f"most of the lag is in {_named([place])}, read by {worst.member or 'nobody'}"
-            found.append(Reason(what, "a few keys may have most messages, or that member is slow"))
+            found.append(
+                Reason(what, "a few keys may have most of the messages, or that member is slow")
+            )
     return found
 
 
@@ -149,10 +160,13 @@ def _of_rates(group: GroupFacts) -> list[Reason]:
     growth = sum(growths)
     reads = sum(each.read_rate or 0.0 for each in group.partitions.values())
     if growth > 0:
+        done = "finish" if group.is_share else "commit"
         what = (
-            f"more is written than its members read: they commit {reads:.1f} messages a second, "
-            f"and the lag grows by {growth:.1f}"
+            f"producers write faster than its members read: they {done} {reads:.1f} messages a "
+            f"second, and the lag grows by {growth:.1f}"
         )
+        if group.is_share:
+            return [Reason(what, "add members, or make each faster")]
         room = len(group.partitions) - group.members
         hint = (
             f"up to {room} more members can share the work"
@@ -161,7 +175,7 @@ def _of_rates(group: GroupFacts) -> list[Reason]:
         )
         return [Reason(what, hint)]
     if growth < 0:
-        left = _time(group.lag / -growth)
+        left = in_words(group.lag / -growth)
         return [
             Reason(f"it is catching up: the lag shrinks by {-growth:.1f} a second", f"{left} left")
         ]
@@ -175,7 +189,8 @@ def _named(places: list[TopicPartition]) -> str:
     return ", ".join(names)
 
 
-def _time(seconds: float) -> str:
+def in_words(seconds: float) -> str:
+    """Return a time as people say it."""
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -35,7 +35,7 @@ def encoded(call: Call, content: Any, encoding: str, schema_id: int | None = Non
         try:
             return bytes.fromhex(content)
         except ValueError:
-            raise invalid("that is not hexadecimal: two digits a byte") from None
+            raise invalid("the value is not hexadecimal; write two digits per byte") from None
     return content.encode()
 
 
@@ -74,7 +74,7 @@ def _protobuf(schema: RegisteredSchema, content: Any) -> bytes:
         raise invalid("the schema has no message")
     kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(compiled.full_name))
     if not isinstance(content, dict):
-        raise invalid("the value does not match its schema: a message is an object of JSON")
+        raise invalid("the value does not match its schema: a message must be a JSON object")
     try:
         return bytes(json_format.ParseDict(content, kind()).SerializeToString())
     except json_format.ParseError as problem:

@@ -93,11 +93,13 @@ def of_problem(problem: Exception) -> ApiError | None:
     if isinstance(problem, ApiError):
         return problem
     if isinstance(problem, NotAuthenticated):
-        return ApiError(401, "not_signed_in", f"the cluster does not accept us: {problem.reason}")
+        return ApiError(401, "not_signed_in", f"the cluster rejected our login: {problem.reason}")
     if isinstance(problem, OffsetOutOfRange):
         return ApiError(422, "offset_out_of_range", str(problem))
     if isinstance(problem, UnsupportedByBroker):
-        return ApiError(409, "not_supported", str(problem), "the brokers are too old for this")
+        return ApiError(
+            409, "not_supported", str(problem), "the brokers are too old for this request"
+        )
     if isinstance(problem, Refused):
         code = problem.code
         status = _STATUS.get(Error(code), 409) if code in set(Error) else 409

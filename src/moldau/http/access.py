@@ -73,6 +73,6 @@ class Access:
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert self._authenticator is not None
-        answer: Response = error(401, "log in with a user and password, or with a token")
+        answer: Response = error(401, "log in with a user name and password, or with a token")
         answer.headers["WWW-Authenticate"] = self._authenticator.challenge
         await answer(scope, receive, send)

@@ -81,9 +81,9 @@ class SaslAuthenticator:
         try:
             user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
-            raise AuthenticationFailed("", "not a user and a password") from None
+            raise AuthenticationFailed("", "not a user name and a password") from None
         if not colon or not user or "\0" in user or "\0" in password:
-            raise AuthenticationFailed("", "not a user and a password")
+            raise AuthenticationFailed("", "not a user name and a password")
         for mechanism in self._mechanisms.values():
             if isinstance(mechanism, Plain) and _is_plain(mechanism, user, password):
                 return user
@@ -118,7 +118,7 @@ class SaslAuthenticator:
 
 
 async def _by_nothing(given: str) -> str:
-    raise AuthenticationFailed("", "neither a password nor a token that is taken here")
+    raise AuthenticationFailed("", "neither a password nor a token that this listener accepts")
 
 
 def _is_plain(plain: Plain, user: str, password: str) -> bool:

@@ -96,7 +96,7 @@ class HttpConnection(H11Protocol):
 
     def give_way(self) -> None:
         """End: others need the place of one who only waits."""
-        self._abort("it sent no request, and others need its place")
+        self._abort("it sent no request, and another connection needs its place")
 
     def on_response_complete(self) -> None:
         self._end()

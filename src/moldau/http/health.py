@@ -1,6 +1,6 @@
 """Health: whether a broker lives, and whether it serves.
 
-    /healthz   200 while the event loop turns: the answer itself is the proof
+    /healthz   200 while the event loop is running: the answer itself is the proof
     /readyz    200 while the broker is registered and holds all its partitions, else 503
 
 Each answer says why in JSON.
@@ -30,7 +30,7 @@ def routes(host: Host) -> list[Route]:
         return json(
             {
                 "status": "ok",
-                "reason": "the event loop turns",
+                "reason": "the event loop is running",
                 "broker": broker.id,
                 "longest_stall_ms": round(stalls.longest_s * 1000),
             }
@@ -41,7 +41,7 @@ def routes(host: Host) -> list[Route]:
         partitions = len(broker.partitions)
         content = {
             "status": "ok" if reason is None else "unavailable",
-            "reason": reason or f"registered, {partitions} partitions taken up",
+            "reason": reason or f"registered, with {partitions} partitions",
             "broker": broker.id,
             "partitions": partitions,
         }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from moldau.broker.security.authorizer import CLUSTER_NAME, Operation, Resource
+from moldau.broker.security.authorizer import CLUSTER_NAME, NO_API, Operation, Resource
 
 if TYPE_CHECKING:
     from moldau.broker.server import Broker
@@ -70,3 +70,12 @@ class Host:
         if as_peer and request.scope.get("peer"):
             address = request.scope["peer"][0]
         return authorizer.allows(principal, address, operation, resource, name, quietly=quietly)
+
+    def may_any(self, request: Request, operation: Operation, resource: Resource) -> bool:
+        """Return whether there can be any resource of a kind for which the sender holds a right."""
+        authorizer = self.broker.entrance.authorizer
+        if authorizer is None:
+            return True
+        address = request.client.host if request.client is not None else ""
+        principal = request.scope["principal"]
+        return authorizer.allows_any(principal, address, operation, resource, NO_API, quietly=True)

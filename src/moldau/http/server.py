@@ -210,4 +210,4 @@ async def _refuse(request: Request, problem: Exception) -> Response:
 
 async def _fail(request: Request, problem: Exception) -> Response:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=problem)
-    return error(500, f"{type(problem).__name__}; the broker's log says more")
+    return error(500, f"{type(problem).__name__}; see the broker's log")

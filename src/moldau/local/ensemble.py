@@ -156,7 +156,7 @@ class Ensemble:
             running = [i for i, each in enumerate(self._servers) if each.is_running]
             return bool(running) and all(self._mode(i) is not None for i in running)
 
-        self._wait(all_serve, "the ensemble does not accept sessions")
+        self._wait(all_serve, "the ensemble accepts no sessions")
 
     def _stop_all(self) -> None:
         for server in self._servers:

@@ -75,7 +75,7 @@ class LogConfig(Settings):
     segment_index_bytes: int = setting(
         "segment.index.bytes",
         10 << 20,
-        "The size at which an offset index is full and its segment is closed.",
+        "The size at which an offset index is full, so that its segment is closed.",
         minimum=4,
         maximum=INT_MAX,
         synonyms=("log.index.size.max.bytes",),
@@ -224,8 +224,8 @@ class LogConfig(Settings):
     moldau_value_schema_validation: bool = setting(
         "moldau.value.schema.validation",
         False,
-        "Whether a record's value must be one of the schema that it names, registered under the "
-        "topic's name with -value. Needs `http.listen` and the extra moldau[checks].",
+        "Whether a record's value must match the schema that it names, which must be registered "
+        "under the topic's name with -value. Needs `http.listen` and the extra moldau[checks].",
     )
     moldau_key_schema_validation: bool = setting(
         "moldau.key.schema.validation",
@@ -236,8 +236,9 @@ class LogConfig(Settings):
     moldau_schema_validation_quarantine: str = setting(
         "moldau.schema.validation.quarantine",
         "",
-        "A topic for records that fail the check against their schemas: the rest of their batch is "
-        "taken, and a transaction covers both. Without it the whole batch is refused.",
+        "A topic for records that fail the check against their schemas: the rest of their batch "
+        "is accepted, and one transaction covers both writes. Without it, the whole batch is "
+        "refused.",
     )
 
     @property

@@ -49,16 +49,21 @@ class LeaderEpochs:
         return self._starts[-1] if self._starts else UNDEFINED_OFFSET
 
     def assign(self, epoch: int, start: int) -> None:
-        """Note that `epoch` wrote from `start` on; entries that contradict it go."""
+        """Note that `epoch` wrote at `start`; entries that contradict it go.
+
+        One that is known to have begun before still did. Taken for later than it was, it would hide
+        from others that what they have of earlier epochs was never committed.
+        """
         epochs, starts = self._epochs, self._starts
         if epochs and epochs[-1] == epoch and starts[-1] <= start:
             return
         lowest = start
-        while epochs and (epochs[-1] >= epoch or starts[-1] >= start):
+        while epochs and (epochs[-1] > epoch or starts[-1] >= start):
             epochs.pop()
             lowest = min(lowest, starts.pop())
-        epochs.append(epoch)
-        starts.append(start)
+        if not epochs or epochs[-1] != epoch:
+            epochs.append(epoch)
+            starts.append(start)
         self.latest = epoch
         self.unsaved_from = min(self.unsaved_from, lowest)
 

@@ -70,7 +70,7 @@ class UnexpectedOffset(LogError):
 
     def __init__(self, offset: int, log_end: int) -> None:
         super().__init__(
-            f"a replicated batch is for offset {offset}, but the log ends at {log_end}"
+            f"a replicated batch begins at offset {offset}, but the log ends at {log_end}"
         )
         self.offset = offset
         self.log_end = log_end
@@ -81,8 +81,8 @@ class UnexpectedEpoch(LogError):
 
     def __init__(self, epoch: int, term: int) -> None:
         super().__init__(
-            f"a replicated batch is of leader epoch {epoch}, sent by the leader of {term}: it has "
-            "lost the lead"
+            f"a replicated batch has leader epoch {epoch}, but came from the leader of epoch "
+            f"{term}, which is no longer the leader"
         )
         self.epoch = epoch
         self.term = term
@@ -126,7 +126,7 @@ class InvalidTransactionState(LogError):
     is."""
 
     def __init__(
-        self, producer_id: int, what: str = "has an open transaction and wrote outside it"
+        self, producer_id: int, what: str = "has an open transaction but wrote outside it"
     ) -> None:
         super().__init__(f"producer {producer_id} {what}")
         self.producer_id = producer_id

@@ -394,7 +394,7 @@ class Log:
     def read_failed(self, error: StorageError) -> None:
         """A reader met this. Any thread."""
         if isinstance(error, CorruptLog):
-            logger.critical("%s is offline, its data is damaged: %s", self.folder, error)
+            logger.critical("%s is offline because its data is damaged: %s", self.folder, error)
             self.fail(error)
         else:
             self.report(error)

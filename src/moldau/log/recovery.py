@@ -97,7 +97,7 @@ def load_log(
     damaged = load_aborted(segments, indexed, aborted) if indexed or aborted else None
     is_clean = left_clean is not None and left_clean(topic_id, partition, segments.stored_size)
     if not is_clean and left_clean is not None:
-        logger.warning("%s has changed since the broker stopped; checking all of it", folder)
+        logger.warning("%s has changed since the broker stopped; checking the whole log", folder)
         recovery_point = None
     take_up = partial(Log, topic, partition, topic_id, config, segments, snapshots)
     epochs = LeaderEpochs()
@@ -116,6 +116,7 @@ def load_log(
         if end < log_start:
             logger.error("%s ends at %d, before its start %d: emptied", folder, end, log_start)
             log = take_up(Contents.empty(log_start)._replace(epochs=epochs))
+            log.durability.mark_new()
             restart_at(log, log_start)
             return log
         if indexed:
@@ -134,6 +135,9 @@ def load_log(
             rebuild_producers(segments.all, producers, end)
         producers = hold_undecided(producers, segments, snapshots, max(high_watermark, log_start))
         log = take_up(Contents(log_start, end, max(flushed, log_start), producers, epochs))
+        if not is_clean or not end:
+            # The last life may not have got so far as to force whose log this is to disk.
+            log.durability.mark_new()
         if is_behind:
             log.durability.take_snapshot(log.written, log.snapshots, log.producers, log.segments)
     except (StorageError, OSError) as caught:
@@ -275,10 +279,11 @@ def _recover(
                     has_markers = True
                 # After a power failure the file of epochs may be older than the log or newer, and
                 # what a follower had cut off may be back behind batches of a later epoch. The
-                # last batch's epoch must be known for what it is: the leader cuts by it.
+                # last batch's epoch must be known for what it is: the leader cuts by it. The file
+                # may also have an epoch in which nothing was written, where another went on.
                 written = max(header.base_offset, log_start)
                 if 0 <= header.leader_epoch != epochs.epoch_at(written):
-                    if header.leader_epoch > epochs.latest and not at == start > 0:
+                    if not at == start > 0:
                         # It may have begun anywhere in a gap that compaction has left.
                         written = max(end, log_start)
                     epochs.assign(header.leader_epoch, written)

@@ -32,7 +32,7 @@ def authentication(
     answer = yield Api.SASL_HANDSHAKE, {"mechanism": security.mechanism}
     if answer.error_code == Error.UNSUPPORTED_SASL_MECHANISM:
         enabled = ", ".join(map(str, answer.mechanisms))
-        raise NotAuthenticated(address, f"it does not take {security.mechanism}, only {enabled}")
+        raise NotAuthenticated(address, f"it does not support {security.mechanism}, only {enabled}")
     if answer.error_code:
         raise NotAuthenticated(address, "its listener has no SASL")
     try:
@@ -51,5 +51,5 @@ def authentication(
     except ServerNotTrusted as problem:
         raise NotAuthenticated(address, str(problem)) from None
     except OSError as problem:
-        raise NotAuthenticated(address, f"no token could be had: {problem}") from None
+        raise NotAuthenticated(address, f"could not get a token: {problem}") from None
     return lifetime_s * _RENEW_AT

@@ -238,7 +238,7 @@ class Connection:
         (size,) = INT32.unpack(prefix)
         if not 4 <= size <= LARGEST_FRAME:
             self.close()
-            raise MalformedAnswer(self.address, f"an answer of {size} bytes")
+            raise MalformedAnswer(self.address, f"a response of {size} bytes")
         return int(size)
 
     def _take(self, room: memoryview) -> None:

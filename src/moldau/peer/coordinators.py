@@ -9,12 +9,12 @@ as it answered the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from moldau.peer.cluster import Cluster
 from moldau.peer.connection import Connection
 from moldau.peer.dialogue import Asked
-from moldau.peer.errors import RETRIABLE, PeerError, Refused
+from moldau.peer.errors import RETRIABLE, ConnectionLost, PeerError, Refused
 from moldau.peer.transactions import Transactions
 from moldau.peer.view import Node
 from moldau.wire.apis import Api
@@ -33,6 +33,8 @@ _TRANSACTION = 1
 TRANSIENT = RETRIABLE | {Error.CONCURRENT_TRANSACTIONS}
 # Only the coordinator itself answers so.
 _AT_HOME = (Error.CONCURRENT_TRANSACTIONS, Error.COORDINATOR_LOAD_IN_PROGRESS)
+# The states in which an identity can write, or has written what waits for its end.
+BEGUN = ["Ongoing", "Empty"]
 # The answers to an end which say that the transaction has ended in another way, or that its writer
 # is fenced. After any other, it is still open.
 LOST = frozenset(
@@ -51,6 +53,15 @@ class PreparedTransaction(NamedTuple):
     id: str
     producer_id: int
     epoch: int
+
+
+class TransactionalIds(Protocol):
+    """Ids of which any will do. One that is given up is never used again."""
+
+    @property
+    def current(self) -> str: ...
+
+    def give_up(self) -> None: ...
 
 
 class NotYet(Refused):
@@ -79,15 +90,17 @@ class Coordinators:
         self._coordinators: dict[str, Node] = {}
 
     def begin(
-        self, id: str, timeout_ms: int, *, is_two_phase: bool = False, within_s: float | None = None
+        self, ids: TransactionalIds, timeout_ms: int, *, is_two_phase: bool = False
     ) -> PreparedTransaction:
         """Return a new identity for a transactional id; aborts what an earlier one left open.
+
+        An id for which no answer came is given up: the broker may get the question late, and abort
+        what is open by then.
 
         With `is_two_phase`, no time-out ends the transaction; Refused if the broker does not do
         that.
         """
         values = {
-            "transactional_id": id,
             "transaction_timeout": timeout_ms,
             "producer_id": -1,
             "producer_epoch": -1,
@@ -95,14 +108,19 @@ class Coordinators:
         }
 
         def ask() -> PreparedTransaction:
+            id = ids.current
             connection = self._cluster.to(self._find([id])[id])
             if is_two_phase and connection.version_of(Api.INIT_PRODUCER_ID) < _TWO_PHASE:
                 raise Refused(Error.UNSUPPORTED_VERSION, f"two-phase commit of {id!r}")
-            answer = connection.ask(Api.INIT_PRODUCER_ID, values)
+            try:
+                answer = connection.ask(Api.INIT_PRODUCER_ID, values | {"transactional_id": id})
+            except ConnectionLost:
+                ids.give_up()
+                raise
             _check(answer.error_code, f"transactional id {id!r}")
             return PreparedTransaction(id, int(answer.producer_id), int(answer.producer_epoch))
 
-        return self._insist(ask, within_s)
+        return self._insist(ask)
 
     def end(
         self, transactions: Iterable[PreparedTransaction], *, commits: bool
@@ -129,28 +147,33 @@ class Coordinators:
         return self._insist(ask) if left else codes
 
     def abort(self, ids: Collection[str]) -> None:
-        """Abort what is open under these ids, and fence whoever wrote it."""
-        left = dict.fromkeys(ids)
+        """Abort what is open under these ids, and fence whoever has one and has written nothing.
 
-        def ask() -> None:
-            coordinators = self._find(left)
-            for id in list(left):
-                connection = self._cluster.to(coordinators[id])
-                answer = connection.ask(
-                    Api.INIT_PRODUCER_ID,
-                    {
-                        "transactional_id": id,
-                        "transaction_timeout": 60_000,
-                        "producer_id": -1,
-                        "producer_epoch": -1,
-                    },
-                )
-                # Until the abort is done, everybody is told to come again.
-                _check(answer.error_code, f"transactional id {id!r}")
-                del left[id]
+        Each by the identity that it has now: a broker that gets this late, when the id is in use
+        again, refuses it. With InitProducerId it would abort what is open then.
+        """
+        codes = self.end(self._begun(ids), commits=False)
+        for transaction, code in codes.items():
+            if code and code not in LOST:
+                raise Refused(code, f"end of {transaction.id!r}")
+        # Once more, to return when they hold no reader back.
+        self.end([each for each, code in codes.items() if not code], commits=False)
 
-        if left:
-            self._insist(ask)
+    def _begun(self, ids: Collection[str]) -> list[PreparedTransaction]:
+        """Return the transactions of these ids that are open, or can be opened."""
+
+        def ask() -> list[PreparedTransaction]:
+            found = []
+            for node, some in self._by_coordinator(ids).items():
+                for each in self._transactions.describe_at(node, some):
+                    if not isinstance(each, Refused):
+                        if each.state in BEGUN:
+                            found.append(PreparedTransaction(each.id, each.producer_id, each.epoch))
+                    elif each.code != Error.TRANSACTIONAL_ID_NOT_FOUND:
+                        raise each
+            return found
+
+        return self._insist(ask) if ids else []
 
     def ongoing(
         self,
@@ -166,7 +189,7 @@ class Coordinators:
         before Kafka 4.1 know no patterns and return all; those before 3.8 know no ages.
         """
         values = {
-            "state_filters": ["Ongoing", "Empty"] if with_begun else ["Ongoing"],
+            "state_filters": BEGUN if with_begun else BEGUN[:1],
             "duration_filter": older_than_ms,
             "transactional_id_pattern": pattern,
         }

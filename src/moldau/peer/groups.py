@@ -16,7 +16,6 @@ from moldau.wire.errors import Error
 CLASSIC, CONSUMER = "classic", "consumer"
 _GROUP_RESOURCE = 32
 _HISTORY, _SINCE = "moldau.history", "moldau.history.since"
-_WITH_TYPES = 5
 
 
 class ListedGroup(msgspec.Struct, frozen=True):

@@ -33,8 +33,8 @@ _TOPIC_RESOURCE = 2
 _PRODUCE_VERSION = 12
 
 Pair = tuple[bytes, bytes | None]
-# Takes the key and the value of a record.
-Apply = Callable[[bytes, bytes | None], None]
+# Takes the key, the value and the offset of a record.
+Apply = Callable[[bytes, bytes | None, int], None]
 
 # The topics whose copies this process has looked at.
 _checked: set[str] = set()
@@ -76,7 +76,7 @@ class Ledger:
                 raise
             left = min(_REPLICAS, len(self._cluster.metadata([]).nodes))
             log.warning(
-                "topic %r is created with %s, as not all brokers are there: %s",
+                "topic %r is created with %s, because some brokers are missing: %s",
                 self.topic,
                 _counted(left),
                 _ADVICE,
@@ -142,7 +142,7 @@ class Ledger:
         told = self._cluster.some_broker().ask(Api.DESCRIBE_CONFIGS, {"resources": [wanted]})
         least = [int(each.value) for one in told.results for each in one.configs if each.value]
         if min(least, default=_IN_SYNC) < _IN_SYNC:
-            return f"takes writes with {_counted(min(least))} in sync"
+            return f"accepts writes with {_counted(min(least))} in sync"
         return ""
 
     def read(self) -> None:
@@ -217,7 +217,7 @@ class Ledger:
                 for record in records_of(taken, position):
                     if record.offset >= self.position and record.key is not None:
                         value = None if record.value is None else bytes(record.value)
-                        self._apply(bytes(record.key), value)
+                        self._apply(bytes(record.key), value, record.offset)
             self.position = max(self.position, header.last_offset + 1)
             position += header.size
 

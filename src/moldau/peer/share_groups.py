@@ -85,6 +85,31 @@ class ShareGroups:
 
         return self._cluster.insist(ask)
 
+    def alter_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Have a group without members begin anew at these offsets: what it has finished after
+        them is delivered again."""
+        topics: dict[str, list[dict[str, int]]] = {}
+        for (topic, index), offset in offsets.items():
+            entry = {"partition_index": index, "start_offset": offset}
+            topics.setdefault(topic, []).append(entry)
+        values = {
+            "group_id": name,
+            "topics": [
+                {"topic_name": topic, "partitions": entries} for topic, entries in topics.items()
+            ],
+        }
+
+        def ask() -> None:
+            to = self._cluster.to(self._cluster.coordinator(name))
+            answer = to.ask(Api.ALTER_SHARE_GROUP_OFFSETS, values)
+            _check(answer.error_code, f"the offsets of group {name}")
+            for topic in answer.responses:
+                for each in topic.partitions:
+                    _check(each.error_code, f"{topic.topic_name}-{each.partition_index}")
+
+        if offsets:
+            self._cluster.insist(ask)
+
     def _shared(self, name: str) -> dict[TopicPartition, dict[str, int]]:
         """Return what the leaders of partitions know of them, by partition."""
         resource = {

@@ -156,7 +156,7 @@ class Transactions:
 
         def ask() -> DescribedTransaction:
             node = self._cluster.coordinator(id, TRANSACTION)
-            (found,) = self._describe_at(node, (id,))
+            (found,) = self.describe_at(node, (id,))
             if isinstance(found, Refused):
                 raise found
             return found
@@ -207,6 +207,28 @@ class Transactions:
                 raise Refused(code, f"transactional id {id!r}")
 
         self._cluster.insist(ask)
+
+    def may_fence(self, id: str) -> bool | None:
+        """Return whether we may `fence` an id; None if the broker does not tell.
+
+        Kafka's protocol tells nobody what they may do with a transactional id. So we ask for the
+        same with a timeout that no broker accepts: it looks at the right first, and changes
+        nothing.
+        """
+        values = {
+            "transactional_id": id,
+            "transaction_timeout": 0,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+        try:
+            node = self._cluster.coordinator(id, TRANSACTION)
+            code = int(self._cluster.to(node).ask(Api.INIT_PRODUCER_ID, values).error_code)
+        except Refused as refused:
+            code = refused.code
+        if code == Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return False
+        return True if code == Error.INVALID_TRANSACTION_TIMEOUT else None
 
     def write_abort(self, open: OpenTransaction) -> None:
         """Write the marker that aborts a transaction in one partition, behind its coordinator's
@@ -270,7 +292,7 @@ class Transactions:
             by_node.setdefault(each.coordinator, []).append(each.id)
         found = []
         for node, ids in by_node.items():
-            for answer in self._describe_at(node, ids):
+            for answer in self.describe_at(node, ids):
                 if isinstance(answer, DescribedTransaction):
                     found.append(answer)
                 elif answer.code not in (Error.TRANSACTIONAL_ID_NOT_FOUND, *passing):
@@ -286,9 +308,8 @@ class Transactions:
                 raise Refused(refused.code, "not all transactional ids can be seen") from None
             raise
 
-    def _describe_at(
-        self, node: Node, ids: Collection[str]
-    ) -> list[DescribedTransaction | Refused]:
+    def describe_at(self, node: Node, ids: Collection[str]) -> list[DescribedTransaction | Refused]:
+        """Return what a coordinator knows of these ids, or why nothing, asked once."""
         values = {"transactional_ids": list(ids)}
         answer = self._cluster.to(node).ask(Api.DESCRIBE_TRANSACTIONS, values)
         return [_described(each, node) for each in answer.transaction_states]

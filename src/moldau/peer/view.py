@@ -99,5 +99,5 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
             )
         found.append((host.strip("[]"), int(port)))
     if not found:
-        raise ValueError("no address is given; expected HOST:PORT, for example 127.0.0.1:9092")
+        raise ValueError("no address given; expected HOST:PORT, for example 127.0.0.1:9092")
     return found

@@ -20,7 +20,7 @@ from moldau.schemas.registered import RegisteredSchema
 from moldau.schemas.registry.names import beside
 from moldau.schemas.registry_settings import PREFIX, RegistrySettings
 from moldau.schemas.schema import Dependency, Reference, SchemaType
-from moldau.wire.apis import ORIGIN
+from moldau.wire.apis import ORIGIN, RIGHTS
 
 TIMEOUT_S = 30.0
 _JSON = "application/vnd.schemaregistry.v1+json"
@@ -176,6 +176,14 @@ class RegistryClient(SchemaCatalog):
     def subjects(self) -> list[str]:
         return sorted(self._ask("GET", "/subjects"))
 
+    def operations(self, subject: str | None = None) -> list[str] | None:
+        """Return what we may do with a subject, or with any, in Kafka's words: Write to register,
+        Delete, AlterConfigs; None where the registry does not tell."""
+        path = "/subjects?limit=1" if subject is None else f"/subjects/{_quoted(subject)}/versions"
+        _, headers = self._answered("GET", path)
+        told = headers.get(f"x-{RIGHTS}")
+        return None if told is None else [each for each in told.split(",") if each]
+
     def mode(self, subject: str | None = None) -> Level:
         path = "/config" if subject is None else f"/config/{_quoted(subject)}?defaultToGlobal=true"
         answer = self._ask("GET", path)
@@ -184,7 +192,11 @@ class RegistryClient(SchemaCatalog):
     def write_mode(self, subject: str) -> str:
         """Return whether a subject can be written to: READWRITE, READONLY or IMPORT."""
         path = f"/mode/{_quoted(subject)}?defaultToGlobal=true"
-        return str(self._ask("GET", path)["mode"])
+        try:
+            return str(self._ask("GET", path)["mode"])
+        except SchemaNotFound:
+            # Not every registry has modes.
+            return "READWRITE"
 
     def set_mode(self, mode: Level | str, subject: str | None = None) -> None:
         path = "/config" if subject is None else f"/config/{_quoted(subject)}"
@@ -242,6 +254,11 @@ class RegistryClient(SchemaCatalog):
         return found
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
+        return self._answered(method, path, body)[0]
+
+    def _answered(
+        self, method: str, path: str, body: object = None
+    ) -> tuple[Any, Mapping[str, str]]:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers, method=method)
         if self._origin is not None:
@@ -250,13 +267,13 @@ class RegistryClient(SchemaCatalog):
             with urllib.request.urlopen(
                 request, timeout=self._timeout_s, context=self._tls
             ) as answer:
-                return json.load(answer)
+                return json.load(answer), answer.headers
         except urllib.error.HTTPError as problem:
             refusal = _refusal(problem)
             if problem.code == 401:
                 where = "basic.auth.user.info or bearer.auth.token"
                 raise SchemaError(
-                    f"the registry at {self._url} does not accept who we are ({where}): {refusal}"
+                    f"the registry at {self._url} rejected our credentials ({where}): {refusal}"
                 ) from None
             raise refusal from None
         except (OSError, ValueError) as problem:

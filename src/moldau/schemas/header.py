@@ -47,7 +47,9 @@ def unpack_header(payload: bytes) -> int:
         raise ValueError(f"{len(payload)} bytes are too few for a schema id")
     magic, schema_id = _HEADER.unpack_from(payload)
     if magic != 0:
-        raise ValueError(f"a value with a schema id begins with 0, but this one with {payload[0]}")
+        raise ValueError(
+            f"a value with a schema id begins with 0, but this one begins with {payload[0]}"
+        )
     return int(schema_id)
 
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any
 
 from moldau.schemas.avro.compatibility import reading_problem
 from moldau.schemas.incompatibility import Incompatibility
-
-
-class Readable(Protocol):
-    """A parsed schema that can be compared with others of its type."""
-
-    def problems_reading(self, writer: Self) -> list[Incompatibility]: ...
 
 
 class Level(StrEnum):
@@ -76,9 +70,9 @@ class Level(StrEnum):
             if self.reads_old:
                 problem = reading_problem(new, old)
                 if problem is not None:
-                    return f"it cannot read what version {version} wrote: {problem}"
+                    return f"it cannot read data written with version {version}: {problem}"
             if self.is_read_by_old:
                 problem = reading_problem(old, new)
                 if problem is not None:
-                    return f"version {version} cannot read what it writes: {problem}"
+                    return f"version {version} cannot read data written with it: {problem}"
         return None

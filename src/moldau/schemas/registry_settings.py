@@ -54,14 +54,14 @@ class RegistrySettings(msgspec.Struct, frozen=True, rename=lambda name: name.rep
             name = given.removeprefix(PREFIX)
             if name == "basic.auth.credentials.source":
                 if text.upper() not in _SOURCES:
-                    reason = f"only {' and '.join(_SOURCES)} are known here"
+                    reason = f"only {' and '.join(_SOURCES)} are supported"
                     raise InvalidSetting(given, text, reason)
             elif name in known:
                 texts[name] = text
             else:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise InvalidSetting(given, None, f"there is no such setting of a registry{hint}")
+                raise InvalidSetting(given, None, f"there is no such registry setting{hint}")
         if not texts.get("url"):
             raise InvalidSetting(f"{PREFIX}url", None, "the address of the registry is missing")
         if texts.get("ssl.key.location") and not texts.get("ssl.certificate.location"):

@@ -82,6 +82,6 @@ class RegisteredAvroSerializer:
         elif found.guid:
             header = pack_guid(found.guid)
         else:
-            raise ValueError(f"the registry tells no guid of {subject}; use in_headers=False")
+            raise ValueError(f"the registry gives no guid for {subject}; use in_headers=False")
         self._headers[topic] = header
         return header

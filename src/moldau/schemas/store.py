@@ -220,15 +220,15 @@ class SchemaStore(SchemaCatalog):
         known = [self._registered(version) for version in self._state.versions(subject)]
         other = next((each for each in known if each.type is not SchemaType.AVRO), None)
         if other is not None and level is not Level.NONE:
-            return f"version {other.version} is of the type {other.type}"
+            return f"version {other.version} has the type {other.type}"
         return level.problem(json.loads(text), [(each.version, each.schema) for each in known])
 
 
 def _require_avro(kind: SchemaType, references: Iterable[Reference]) -> None:
     if kind is not SchemaType.AVRO or list(references):
         raise SchemaError(
-            "without a registry only Avro can be registered, and without references; "
-            "use the address of one (a broker's --http)"
+            "without a registry you can register only Avro, and only without references; give a "
+            "registry's address (a broker's --http)"
         )
 
 

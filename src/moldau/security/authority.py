@@ -63,7 +63,7 @@ class Authority:
         data = pem.encode()
         key = serialization.load_pem_private_key(data, None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("the key of an authority must be one on an elliptic curve")
+            raise ValueError("the key of an authority must be an elliptic-curve key")
         return cls(key, x509.load_pem_x509_certificate(data))
 
     @property

@@ -42,12 +42,12 @@ def limit_suites(context: ssl.SSLContext, suites: Sequence[str]) -> None:
     if not older:
         context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_3)
     if context.minimum_version > context.maximum_version:
-        raise TlsError(SETTING, "none of them is for a version in ssl.enabled.protocols")
+        raise TlsError(SETTING, "none of them belongs to a version in ssl.enabled.protocols")
     for each in older:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(each)
         except ssl.SSLError:
-            raise TlsError(SETTING, f"there is no cipher suite {each} here") from None
+            raise TlsError(SETTING, f"this OpenSSL has no cipher suite {each}") from None
     if older:
         context.set_ciphers(":".join(older))
 

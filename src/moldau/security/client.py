@@ -45,40 +45,43 @@ class ClientSettings(TlsSettings):
     """How a client encrypts, whom it trusts, and how it proves who it is."""
 
     security_protocol: str = setting(
-        "security.protocol", "PLAINTEXT", "How to talk to brokers.", choices=PROTOCOLS
+        "security.protocol",
+        "PLAINTEXT",
+        "The protocol to connect to brokers with.",
+        choices=PROTOCOLS,
     )
     sasl_mechanism: str = setting(
-        "sasl.mechanism", "", "The mechanism of SASL.", choices=("", *MECHANISMS)
+        "sasl.mechanism", "", "The SASL mechanism.", choices=("", *MECHANISMS)
     )
     sasl_jaas_config: str = setting(
         "sasl.jaas.config", "", "The login module with username and password.", secret=True
     )
-    sasl_username: str = setting("sasl.username", "", "The user, without a login module.")
-    sasl_password: str = setting("sasl.password", "", "The password of that.", secret=True)
+    sasl_username: str = setting("sasl.username", "", "The user name, if there is no login module.")
+    sasl_password: str = setting("sasl.password", "", "The password of that user.", secret=True)
     sasl_oauthbearer_token_endpoint_url: str = setting(
         "sasl.oauthbearer.token.endpoint.url",
         "",
-        "Where tokens come from: file:///... with one, or https://... that gives one for the "
-        "clientId and clientSecret of the login module.",
+        "Where to get a token: a file:///... that contains one, or an https://... that issues one "
+        "for the clientId and clientSecret of the login module.",
     )
     sasl_oauthbearer_client_credentials_client_id: str = setting(
         "sasl.oauthbearer.client.credentials.client.id",
         "",
-        "The clientId for that, without a login module.",
+        "The clientId for that URL, if there is no login module.",
     )
     sasl_oauthbearer_client_credentials_client_secret: str = setting(
         "sasl.oauthbearer.client.credentials.client.secret",
         "",
-        "The clientSecret for that, without a login module.",
+        "The clientSecret for that URL, if there is no login module.",
         secret=True,
     )
     sasl_oauthbearer_scope: str = setting(
-        "sasl.oauthbearer.scope", "", "The scope for that, without a login module."
+        "sasl.oauthbearer.scope", "", "The scope for that URL, if there is no login module."
     )
     sasl_login_callback_handler_class: str = setting(
         "sasl.login.callback.handler.class",
         "",
-        "What Java's clients need to fetch tokens from that URL; without effect here.",
+        "Needed by Java clients to fetch tokens from that URL; no effect here.",
         choices=("", *_TOKEN_HANDLERS),
     )
 
@@ -136,7 +139,7 @@ class ClientSecurity:
             if name in known:
                 texts[name] = text.upper() if name == "security.protocol" else text
             elif is_security(name) and name not in WITHOUT_EFFECT:
-                raise InvalidSetting(name, None, "there is no such setting of security here")
+                raise InvalidSetting(name, None, "there is no such security setting")
         settings = replace(ClientSettings(), texts)
         return None if settings.security_protocol == "PLAINTEXT" else cls(settings)
 

@@ -52,7 +52,7 @@ def read_store(setting: str, path: str, kind: str, password: str) -> Pem:
     if data.startswith(_JKS_MAGICS):
         raise TlsError(
             setting,
-            f"{path} is in Java's own format JKS, which only Java reads; convert it: keytool "
+            f"{path} is in JKS format, which only Java can read; convert it: keytool "
             f"-importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12",
         )
     if kind == "PEM" or (not kind and _PEM_MARK in data):
@@ -74,7 +74,7 @@ def _from_pkcs12(setting: str, path: str, data: bytes, password: str) -> bytes:
     try:
         store = load_pkcs12(data, password.encode() if password else None)
     except (ValueError, TypeError):
-        reason = f"{path} is not PKCS12, or its password is another"
+        reason = f"{path} is not PKCS12, or the password is wrong"
         raise TlsError(setting, reason) from None
     parts = []
     if store.key is not None:
@@ -100,11 +100,11 @@ def _key_problem(reason: ssl.SSLError, pem: Pem) -> str:
     if reason.reason == "KEY_VALUES_MISMATCH":
         return "the first certificate does not belong to the private key"
     if b"PRIVATE KEY-----" not in pem.text:
-        return "there is no private key in it"
+        return "it contains no private key"
     if b"-----BEGIN CERTIFICATE" not in pem.text:
-        return "there is no certificate in it"
+        return "it contains no certificate"
     if b"ENCRYPTED" in pem.text:
-        return "the private key is encrypted, and ssl.key.password does not open it"
+        return "the private key is encrypted, and ssl.key.password does not decrypt it"
     return f"the key or a certificate cannot be used: {reason.reason or reason}"
 
 
@@ -113,7 +113,7 @@ def load_trust(context: ssl.SSLContext, pem: Pem) -> None:
     try:
         context.load_verify_locations(cadata=pem.text.decode("ascii", "replace"))
     except (ssl.SSLError, ValueError) as reason:
-        raise TlsError(pem.setting, f"there is no certificate in it: {reason}") from None
+        raise TlsError(pem.setting, f"it contains no certificate: {reason}") from None
 
 
 @contextmanager

@@ -50,18 +50,18 @@ class Scram:
                 return self._prove(text)
             self._check(text)
         except ValueError as problem:
-            raise ServerNotTrusted(f"the broker's part of SCRAM is wrong: {problem}") from None
+            raise ServerNotTrusted(f"the broker broke the SCRAM protocol: {problem}") from None
         return None
 
     def _prove(self, message: str) -> bytes:
         found = _FIRST.fullmatch(message)
         if found is None:
-            raise ValueError("its first message is not one of SCRAM")
+            raise ValueError("its first message is not a SCRAM message")
         nonce, salt, iterations = found[1], b64decode(found[2], validate=True), int(found[3])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise ValueError("its nonce does not continue ours")
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
-            raise ValueError(f"it wants {iterations} iterations")
+            raise ValueError(f"it asks for {iterations} iterations")
         name = self._hash
         salted = hashlib.pbkdf2_hmac(name, self._password, salt, iterations)
         key = hmac.digest(salted, b"Client Key", name)
@@ -75,6 +75,6 @@ class Scram:
     def _check(self, message: str) -> None:
         found = _FINAL.fullmatch(message)
         if found is None:
-            raise ValueError("its last message is not one of SCRAM")
+            raise ValueError("its last message is not a SCRAM message")
         if not hmac.compare_digest(b64decode(found[1], validate=True), self._signature):
             raise ValueError("it does not know the password")

@@ -41,7 +41,8 @@ def server_context(settings: TlsSettings, client_auth: str = "none") -> ssl.SSLC
             # The public authorities would give anybody on the internet a way in.
             raise TlsError(
                 "ssl.truststore.location",
-                f"ssl.client.auth={client_auth} needs the authorities that sign clients",
+                f"ssl.client.auth={client_auth} needs the authorities that sign client "
+                "certificates",
             )
         load_trust(context, trusted)
     return context
@@ -81,7 +82,7 @@ def stamps(settings: TlsSettings) -> tuple[FileStamp, ...]:
 def problem_in_words(problem: BaseException) -> str:
     """Return why a TLS handshake failed, for people."""
     if isinstance(problem, ssl.SSLCertVerificationError):
-        return f"the certificate is not accepted: {problem.verify_message}"
+        return f"the certificate was rejected: {problem.verify_message}"
     if isinstance(problem, ssl.SSLError):
         reason = (problem.reason or str(problem)).replace("_", " ").lower()
         return _HINTS.get(problem.reason or "", reason)
@@ -105,7 +106,7 @@ _HINTS = {
     "HTTP_REQUEST": "the other side does not speak TLS, but plain HTTP",
     "WRONG_VERSION_NUMBER": "the other side does not speak TLS",
     "UNEXPECTED_EOF_WHILE_READING": "the other side closed the connection",
-    "UNSUPPORTED_PROTOCOL": "the other side speaks no version of TLS that is enabled here",
+    "UNSUPPORTED_PROTOCOL": "the other side supports no TLS version that is enabled here",
     "NO_SHARED_CIPHER": "the other side shares no cipher with this one",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the other side sent no certificate, which is required",
     "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust the authority of our certificate",
@@ -113,7 +114,7 @@ _HINTS = {
     "SSLV3_ALERT_BAD_CERTIFICATE": "the other side does not accept our certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired, says the other side",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the other side requires a certificate of ours",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "the other side speaks no version of TLS that is enabled here",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the other side supports no TLS version that is enabled here",
 }
 
 

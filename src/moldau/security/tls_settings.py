@@ -14,14 +14,14 @@ class TlsSettings(Settings):
     ssl_keystore_type: str = setting(
         "ssl.keystore.type",
         "",
-        "The form of ssl.keystore.location. If empty, it is told from the file's content.",
+        "The format of ssl.keystore.location. If empty, it is detected from the file's content.",
         choices=STORE_TYPES,
     )
     ssl_keystore_location: str = setting(
         "ssl.keystore.location",
         "",
-        "The file with the private key and its certificates: PEM, or PKCS12. "
-        "A file that changes is read again; open connections stay.",
+        "The file with the private key and its certificates: PEM, or PKCS12. A changed file is "
+        "read again; open connections stay open.",
     )
     ssl_keystore_password: str = setting(
         "ssl.keystore.password", "", "The password of a PKCS12 keystore.", secret=True
@@ -41,7 +41,7 @@ class TlsSettings(Settings):
     ssl_truststore_type: str = setting(
         "ssl.truststore.type",
         "",
-        "The form of ssl.truststore.location. If empty, it is told from the file's content.",
+        "The format of ssl.truststore.location. If empty, it is detected from the file's content.",
         choices=STORE_TYPES,
     )
     ssl_truststore_location: str = setting(
@@ -61,19 +61,19 @@ class TlsSettings(Settings):
     ssl_enabled_protocols: tuple[str, ...] = setting(
         "ssl.enabled.protocols",
         TLS_VERSIONS,
-        "The versions of TLS that are spoken.",
+        "The TLS versions to allow.",
         choices=TLS_VERSIONS,
     )
     ssl_cipher_suites: tuple[str, ...] = setting(
         "ssl.cipher.suites",
         (),
-        "The cipher suites that are spoken, by their standard names or by OpenSSL's. If empty, "
-        "those that Python takes for safe.",
+        "The cipher suites to allow, by their standard names or OpenSSL's. If empty, those that "
+        "Python takes for safe.",
     )
     ssl_endpoint_identification_algorithm: str = setting(
         "ssl.endpoint.identification.algorithm",
         "https",
-        "How a client makes sure that a broker is the one it asked for: by the name in "
-        "the certificate (https), or not at all (empty).",
+        "How a client verifies that it reached the right broker: by the name in the certificate "
+        "(https), or not at all (empty).",
         choices=("https", ""),
     )

@@ -24,7 +24,7 @@ class WriteFailed(Exception):
 
 
 def report_loss(what: str, fail: bool) -> None:
-    """Fails, or says so and lets the query go on: what `failOnDataLoss` is about."""
+    """Fail, or log the loss and let the query continue, as `failOnDataLoss` says."""
     if fail:
         raise DataLoss(f"{what}. To continue without them, set the option failOnDataLoss to false")
     log.warning("%s; the query continues, because failOnDataLoss is false", what)

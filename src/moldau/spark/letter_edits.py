@@ -33,11 +33,9 @@ class SqlEdit:
         try:
             kind = self._evaluated([]).schema["edited"].dataType.typeName()
         except PySparkException as problem:
-            raise OptionError(
-                f"the edit is not an expression of SQL: {in_words(problem)}"
-            ) from None
+            raise OptionError(f"the edit is not an SQL expression: {in_words(problem)}") from None
         if kind not in ("string", "binary"):
-            raise OptionError(f"the edit gives {kind}, and not a string: use to_json(...)")
+            raise OptionError(f"the edit gives {kind}, not a string: use to_json(...)")
 
     def __call__(self, letters: Sequence[PipelineLetter]) -> list[bytes | None]:
         from pyspark.errors import PySparkException

@@ -103,7 +103,7 @@ class Cluster:
             everybody = set(self._members)
             self.wait_until(
                 lambda: all(self.view(broker).brokers == everybody for broker in everybody),
-                "every broker knows all others",
+                "every broker to know all others",
             )
         except BaseException:
             self.close()
@@ -198,7 +198,7 @@ class Cluster:
             shutil.rmtree(folder, ignore_errors=True)
             return not folder.exists()
 
-        until(is_gone, f"{folder} is gone")
+        until(is_gone, f"{folder} to be removed")
 
     def add(self) -> int:
         """Start one more broker; its number."""
@@ -305,7 +305,7 @@ class Cluster:
                 for view in views
             )
 
-        self.wait_until(in_sync, f"all in sync: {self._shown()}", within_s)
+        self.wait_until(in_sync, f"all replicas to be in sync: {self._shown()}", within_s)
 
     def create_topic(
         self,

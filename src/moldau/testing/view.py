@@ -40,7 +40,7 @@ class View:
         count = sum(name == topic for name, _ in self.partitions)
         if count not in (0, partitions):
             raise RuntimeError(
-                f"topic {topic} is there already, with {count} partitions and not {partitions}"
+                f"topic {topic} already exists, with {count} partitions, not {partitions}"
             )
         return all(self.leader_of(topic, index) is not None for index in range(partitions))
 

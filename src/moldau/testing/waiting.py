@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 def until(
     is_so: Callable[[], T | None],
-    what: str = "what was waited for",
+    what: str = "a condition to be true",
     within_s: float = WITHIN_S,
     *,
     ignoring: type[Exception] | tuple[type[Exception], ...] = (),
@@ -30,12 +30,12 @@ def until(
         if found:
             return found
         time.sleep(poll_s)
-    raise AssertionError("asking ends by an answer or an error")
+    raise AssertionError("unreachable: the loop returns or raises")
 
 
 async def until_async(
     is_so: Callable[[], T | None],
-    what: str = "what was waited for",
+    what: str = "a condition to be true",
     within_s: float = WITHIN_S,
     *,
     poll_s: float = _POLL_S,
@@ -45,7 +45,7 @@ async def until_async(
         if found:
             return found
         await asyncio.sleep(poll_s)
-    raise AssertionError("asking ends by an answer or an error")
+    raise AssertionError("unreachable: the loop returns or raises")
 
 
 def _asked(
@@ -65,5 +65,5 @@ def _asked(
         except ignoring as error:
             problem = error
         if is_last and not found:
-            raise TimeoutError(f"after {within_s:g} s there is still not: {what}") from problem
+            raise TimeoutError(f"timed out after {within_s:g} s waiting for: {what}") from problem
         yield found

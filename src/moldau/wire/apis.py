@@ -9,6 +9,8 @@ from typing import NamedTuple
 # What a client calls its software (KIP-511) that asks for somebody at another address; in place of
 # the version it has a broker's token for that.
 ORIGIN = "moldau-origin"
+# The header, behind `x-`, in which a registry says what one may do with a subject.
+RIGHTS = "moldau-operations"
 
 
 class Api(IntEnum):

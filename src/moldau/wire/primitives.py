@@ -10,7 +10,6 @@ INT8 = Struct(">b")
 INT16 = Struct(">h")
 INT32 = Struct(">i")
 INT64 = Struct(">q")
-UINT32 = Struct(">I")
 
 # A bytearray can be written to in place where a batch arrived; tests and threads pass bytes.
 Buffer = bytes | bytearray | memoryview

@@ -106,7 +106,14 @@ class Allowing:
         return operation not in self.denied
 
     def allows_any(
-        self, principal: Principal, host: str, operation: Operation, resource: Resource, api: int
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: Resource,
+        api: int,
+        *,
+        quietly: bool = False,
     ) -> bool:
         return self.allows(principal, host, operation, resource, "", api)
 

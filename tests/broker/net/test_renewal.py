@@ -88,7 +88,7 @@ def test_a_new_keystore_counts_for_new_connections_and_after_a_restart(
     ("name", "value", "reason"),
     [
         (KEYSTORE, "{folder}/none.pem", "could not be read"),
-        (KEYSTORE, "{folder}/authority.pem", "there is no private key in it"),
+        (KEYSTORE, "{folder}/authority.pem", "it contains no private key"),
         ("listener.name.ssl.ssl.keystore.type", "JCEKS", "must be one of"),
         ("listener.name.other.ssl.keystore.location", "{folder}/new.pem", "there is no listener"),
         ("listener.name.ssl.ssl.keystore.password", "of the store", "Cannot update these configs"),

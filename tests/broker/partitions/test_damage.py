@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import struct
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 
 from moldau.broker.upkeep.start_progress import StartProgress
 from moldau.testing import Broker
+from moldau.wire.apis import Api
+from tests.broker.wire_client import Client
 
 WITHIN_S = 60.0
 
@@ -98,6 +101,32 @@ def test_a_partition_that_lost_its_metadata_file_keeps_its_messages(tmp_path: Pa
     assert metadata.read_bytes() == before
 
 
+def test_the_log_of_a_deleted_topic_that_a_power_failure_brings_back_is_not_that_of_a_new_one(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    broker = Broker(data_dir=data)
+    with broker:
+        broker.create_topic("t")
+        fill(broker, "t")
+        shutil.copytree(data / "t-0", tmp_path / "t-0")
+        with Client(broker) as client:
+            client.ask(Api.DELETE_TOPICS, topics=[{"name": "t"}])
+        broker.create_topic("t")
+    # Neither that its folder was renamed was forced to disk, nor whose it was.
+    shutil.rmtree(data / "t-0")
+    shutil.move(tmp_path / "t-0", data / "t-0")
+    (data / "t-0" / "partition.metadata").write_bytes(b"")
+    (data / ".kafka_cleanshutdown").unlink()
+    with broker:
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "-"})
+        ends = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=WITHIN_S)
+        consumer.close()
+        assert ends == (0, 0)
+        assert len(list(data.glob("t-0.*-stray"))) == 1
+        fill(broker, "t", 3)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -128,4 +157,6 @@ def test_a_long_start_without_a_terminal_says_a_line_now_and_then(
         for _ in range(100):
             clock[0] += 0.1
             progress(5, 10, 0)
-    assert caplog.messages == ["opening the data folder: 50%, 5 of 10 logs, 0 MB checked"] * 2
+    # A broker that other tests share may say something meanwhile.
+    said = [each for each in caplog.messages if each.startswith("opening")]
+    assert said == ["opening the data folder: 50%, 5 of 10 logs, 0 MB checked"] * 2

@@ -129,7 +129,7 @@ class Brokers:
         await self.commit(PartitionsChanged(name, {index: new}))
         await until_async(
             lambda: all(
-                self.state(number, name, index).leader_epoch == new.leader_epoch
+                self.state(number, name, index).leader_epoch >= new.leader_epoch
                 for number in self._running
             ),
             f"epoch {new.leader_epoch} at all",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,9 @@ import pytest
 from moldau.cluster.state.changes import TopicConfigured
 from moldau.log.errors import StorageError
 from moldau.log.flushes.flush import Flush
+from moldau.log.flushes.flushing import has_unforced_cut
 from moldau.testing.waiting import until_async
+from moldau.wire.errors import Error
 from tests.broker.replication.brokers import Brokers
 from tests.broker.replication.conftest import Tell
 
@@ -28,6 +31,8 @@ class HeldDisk:
         self._free = threading.Event()
         self.waiting = 0
         self.failures = 0
+        # Whether those that wait lose what they were to force.
+        self.loses = False
 
     def hold(self, folder: Path, topic: str) -> None:
         self._path = f"{folder}/{topic}-"
@@ -43,6 +48,9 @@ class HeldDisk:
                 raise StorageError.of(flush._folder, OSError(errno.ENOSPC, "no space left"))
             self.waiting += 1
             assert self._free.wait(60)
+            if self.loses:
+                flush.lost_data = True
+                raise StorageError.of(flush._folder, OSError(errno.EIO, "cannot be written"))
         self._run(flush)
 
 
@@ -214,5 +222,70 @@ def test_what_was_cut_off_is_off_the_disk_before_other_records_take_its_place(
         assert cluster.ends("t", 0, 1) == [1, 2]
         disk.release()
         await cluster.until_same("t", 0, 1, watermark=2)
+
+    tell(story)
+
+
+@pytest.mark.parametrize("fails", ["no", "for a while", "for good"])
+def test_a_broker_that_is_elected_at_once_leads_when_its_cut_is_on_disk(
+    tell: Tell, disk: HeldDisk, fails: str
+) -> None:
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.write(0, "t", "a", acks=-1)
+        await cluster.until_same("t", 0, 1, watermark=1)
+        cluster.deafen(1)
+        await cluster.write(0, "t", "b", "c")
+        disk.hold(cluster[0].settings.folder, "t")
+        await cluster.lead("t", 1, (0, 1))
+        await until_async(lambda: disk.waiting, "the fsync of what was cut")
+        partition = cluster.partition(0, "t")
+        await cluster.lead("t", 0, (0, 1))
+        answer = await cluster.produce(0, "t", "d")
+        assert answer.error_code == Error.NOT_LEADER_OR_FOLLOWER
+        assert has_unforced_cut(partition.log)
+        disk.failures = 1 if fails == "for a while" else 0
+        disk.loses = fails == "for good"
+        disk.release()
+        if fails == "for good":
+            # What it has can no longer be trusted.
+            await until_async(lambda: cluster.partition(1, "t").is_leader, "the other one leads")
+            return
+        await until_async(lambda: partition.is_leader, "it leads")
+        assert partition.log.offline is None
+        assert not has_unforced_cut(partition.log)
+        await cluster.write(0, "t", "d")
+        assert cluster.ends("t", 0) == [2]
+
+    tell(story)
+
+
+def test_a_broker_that_is_elected_while_an_older_flush_runs_forces_its_cut_after_it(
+    tell: Tell, disk: HeldDisk
+) -> None:
+    """The older one has the epochs of before the cut, and a name in the folder that both use."""
+
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        await cluster.write(0, "t", "a", acks=-1)
+        await cluster.until_same("t", 0, 1, watermark=1)
+        cluster.deafen(1)
+        await cluster.lead("t", 0, (0, 1))
+        await cluster.write(0, "t", "b", "c")
+        partition = cluster.partition(0, "t")
+        disk.hold(cluster[0].settings.folder, "t")
+        older = asyncio.ensure_future(partition.force())
+        await until_async(lambda: disk.waiting == 1, "a flush of what is to be cut")
+        await cluster.lead("t", 1, (0, 1))
+        await until_async(lambda: partition.log.log_end == 1, "the cut")
+        await cluster.lead("t", 0, (0, 1))
+        assert disk.waiting == 1
+        disk.release()
+        await older
+        await until_async(lambda: partition.is_leader, "it leads")
+        assert disk.waiting > 1
+        assert not has_unforced_cut(partition.log)
+        epochs = (cluster[0].settings.folder / "t-0" / "leader-epoch-checkpoint").read_text()
+        assert epochs.splitlines()[2:] == [f"{epoch} {at}" for epoch, at in [(0, 0)]]
 
     tell(story)

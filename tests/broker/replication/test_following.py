@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any
 
 import msgspec
 import pytest
 
+from moldau.broker.replication.follower import fetcher
+from moldau.broker.replication.follower.followed import Followed
 from moldau.broker.replication.leader.follower_fetch import FollowerFetchResponse
 from moldau.broker.replication.leader.follower_session import FollowerSession
 from moldau.cluster.state.changes import BrokerConfigured, PartitionsChanged, TopicDeleted
 from moldau.log.log import Log
 from moldau.log.retention import delete_records_before
 from moldau.log.store.store import LogStore
+from moldau.peer.aio import AsyncConnection
 from moldau.records.batch import batches
 from moldau.testing.waiting import until_async
 from moldau.wire.errors import Error
@@ -85,6 +89,24 @@ def test_many_partitions_are_copied_with_one_question_and_idle_ones_are_not_name
     tell(story)
 
 
+def test_a_follower_that_stops_asks_for_nothing_more(tell: Tell) -> None:
+    async def story(cluster: Brokers) -> None:
+        problems: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: problems.append(str(context)))
+        await cluster.create("t")
+        await cluster.write(0, "t", "a", acks=-1)
+        (copier,) = cluster[1].replication._fetchers.values()
+        await until_async(lambda: len(copier._under_way) == 1, "a request waits at the leader")
+        (key,) = copier._session._known
+        copier._session.update(key)
+        copier._ask_soon()
+        await copier.stop()
+        assert not problems
+
+    tell(story)
+
+
 def test_a_follower_far_behind_goes_on_where_the_leaders_log_begins(tell: Tell) -> None:
     async def story(cluster: Brokers) -> None:
         await cluster.create("t")
@@ -99,6 +121,37 @@ def test_a_follower_far_behind_goes_on_where_the_leaders_log_begins(tell: Tell) 
         assert cluster.partition(1, "t").log.log_start == 2
         await cluster.until_in_sync("t", (0, 1))
         await cluster.write(0, "t", "d", acks=-1)
+
+    tell(story)
+
+
+@pytest.mark.parametrize("question", ["leader_bounds", "epoch_end"])
+def test_a_follower_whose_question_to_the_leader_is_lost_asks_again(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    ask, asked = getattr(fetcher, question), 0
+
+    async def lose_the_first(connection: AsyncConnection, *about: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            connection.close("cut by the test")
+        return await ask(connection, *about)
+
+    async def story(cluster: Brokers) -> None:
+        await cluster.create("t")
+        cluster.deafen(1)
+        await cluster.lead("t", 0, (0,))
+        for value in ("a", "b", "c"):
+            await cluster.write(0, "t", value, acks=-1)
+        delete_records_before(cluster.partition(0, "t").log, 2)
+        monkeypatch.setattr(fetcher, question, lose_the_first)
+        if question == "epoch_end":
+            # As if what comes next lay behind a gap.
+            monkeypatch.setattr(Followed, "_hides_begin", lambda *_: True)
+        cluster.hear(1)
+        await cluster.until_same_values("t", 0, 1, ["c"])
+        assert asked > 1
 
     tell(story)
 

@@ -86,5 +86,5 @@ def test_a_broker_of_a_cluster_needs_a_name_for_the_others(tmp_path: Path) -> No
     settings = secured("SASL_SSL", tmp_path) | {"zookeeper.connect": "127.0.0.1:1"}
     key = "listener.name.inside.scram-sha-256.sasl.jaas.config"
     settings[key] = 'ScramLoginModule required user_admin="x";'
-    with pytest.raises(InvalidSetting, match="connections to other brokers need it"):
+    with pytest.raises(InvalidSetting, match="connections to other brokers need this"):
         Broker(settings).start()

@@ -17,7 +17,7 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 from tests.broker.replication.brokers import Brokers
 from tests.broker.replication.conftest import Tell
-from tests.log.transacting import values
+from tests.log.transactions.transacting import values
 
 COMMITTED = 1
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

@@ -55,7 +55,7 @@ def test_a_flood_of_refusals_is_one_line_at_once_and_one_at_the_end(
     assert authorizer.allows(ALICE, "10.0.0.1", Operation.READ, Resource.TOPIC, "public", Api.FETCH)
     assert told(caplog) == [
         "denied: User:alice from 10.0.0.1, Write on Topic 'secret-0' for PRODUCE "
-        "(no rule about the resource)"
+        "(no rule for the resource)"
     ]
     (tell,) = clock.calls
     tell()
@@ -71,7 +71,7 @@ def test_a_flood_of_refusals_is_one_line_at_once_and_one_at_the_end(
         "operation": "Write",
         "resource": "Topic",
         "names": [],
-        "rule": "no rule about the resource",
+        "rule": "no rule for the resource",
         "count": 1000,
     }
 

@@ -85,10 +85,10 @@ def test_guesses_over_http_are_in_the_audit_and_in_its_topic(
         until(lambda: len(told(caplog)) >= 3, "the audit")
         assert told(caplog)[:3] == [
             f"denied: login from 127.0.0.1 at HTTP by Basic as 'alice' ({WHY})",
-            "denied: login from 127.0.0.1 at HTTP by Bearer "
-            "(neither a password nor a token that is taken here)",
-            "denied: login from 127.0.0.1 at HTTP "
-            "(neither a password nor a token that is taken here)",
+            "denied: login from 127.0.0.1 at HTTP by Bearer (neither a password nor a token that "
+            "this listener accepts)",
+            "denied: login from 127.0.0.1 at HTTP (neither a password nor a token that this "
+            "listener accepts)",
         ]
         # Who sends nothing is asked to log in, and has not failed.
         assert httpx.get(f"{broker.http_url}/metrics").status_code == 401
@@ -127,10 +127,10 @@ def test_certificates_that_prove_nobody_are_in_the_audit(
     }
     contexts = {
         "the other side sent no certificate, which is required": client_context(),
-        "the certificate is not accepted: certificate has expired": client_context(
+        "the certificate was rejected: certificate has expired": client_context(
             authority().issue("late", days=-1), tmp_path
         ),
-        "the certificate is not accepted: unable to get local issuer certificate": client_context(
+        "the certificate was rejected: unable to get local issuer certificate": client_context(
             stranger().issue("foreign"), tmp_path
         ),
     }

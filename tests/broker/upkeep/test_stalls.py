@@ -56,7 +56,7 @@ def test_what_holds_the_loop_is_measured_and_named(
         until(is_the_longest, "the stall to be noticed")
         monkeypatch.undo()
         assert stalls(moldau_broker).count >= 1
-        told = [r.getMessage() for r in caplog.records if "was held for" in r.getMessage()]
+        told = [r.getMessage() for r in caplog.records if "was blocked for" in r.getMessage()]
         assert told
         moldau_broker.stop()
     last = [r.getMessage() for r in caplog.records if "longest stall" in r.getMessage()][-1]
@@ -95,4 +95,4 @@ def test_stalls_that_follow_each_other_are_counted_and_told_once(
         for place in range(3):
             inside(moldau_broker, lambda server: time.sleep(3 * TOLERATED_S))
             until(lambda: stalls(moldau_broker).count > before + place, "a stall")  # noqa: B023
-        assert len([r for r in caplog.records if "was held for" in r.getMessage()]) == 1
+        assert len([r for r in caplog.records if "was blocked for" in r.getMessage()]) == 1

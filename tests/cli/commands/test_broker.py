@@ -105,7 +105,7 @@ def test_a_secret_on_the_command_line_is_warned_of(
         with suppress(InvalidSetting):
             settings_of_flags(flags)
         said = capsys.readouterr().err
-        assert (f"everybody on this machine can read --set {name}" in said) == (
+        assert (f"every user of this machine can read --set {name}" in said) == (
             is_told and "--set" in flags
         )
         assert "hidden" not in said
@@ -206,7 +206,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(tmp_path: Path) -> None:
         with broker_process("--data-dir", str(tmp_path), "--listen", address) as process:
             _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert f"{address} is taken by another process" in errors
+    assert f"{address} is in use by another process" in errors
     assert "--listen" in errors
     assert "Traceback" not in errors
 

@@ -56,8 +56,9 @@ def test_a_console_listens_on_loopback_unless_told() -> None:
     assert inspect.signature(console.console).parameters["listen"].default == "127.0.0.1:8080"
 
 
-def test_a_form_of_log_lines_that_is_none_is_refused(moldau: Run) -> None:
-    refused = moldau("console", "--log-format", "xml")
+@pytest.mark.parametrize("words", [("console",), ("mcp",), ("pipeline", "run", "none.toml")])
+def test_a_form_of_log_lines_that_is_none_is_refused(moldau: Run, words: tuple[str, ...]) -> None:
+    refused = moldau(*words, "--log-format", "xml")
     assert refused.status == 2
     assert "text or json" in refused.err
 

@@ -116,7 +116,7 @@ def test_a_hanging_transaction_is_found_with_the_command_that_ends_it(
     producer = Producer(moldau_broker).init()
     producer.produce("orders", b"known")
     (fine,) = transactions(moldau, moldau_broker, tmp_path)
-    assert (fine["status"], fine["detail"]) == ("ok", "none hangs; open in 1 partition")
+    assert (fine["status"], fine["detail"]) == ("ok", "none hanging; open in 1 partition")
     append_open(moldau_broker, "orders", b"nobody knows")
     (bad,) = transactions(moldau, moldau_broker, tmp_path)
     assert bad["status"] == "fail"
@@ -135,7 +135,7 @@ def test_nobody_is_told_to_abort_a_transaction_of_the_sink(
     moldau_broker.create_topic("orders")
     producer = Producer(moldau_broker, id="moldau-sink/query/orders/run/1").init()
     producer.produce("orders", b"x")
-    monkeypatch.setattr("moldau.cli.transaction_checks.LONG_S", 0)
+    monkeypatch.setattr("moldau.peer.hanging.LONG_S", 0)
     (late,) = transactions(moldau, moldau_broker, tmp_path)
     assert "transactions abort" not in late["advice"]
     assert "moldau transactions recover" in late["advice"]
@@ -155,7 +155,7 @@ def test_who_holds_readers_far_behind_is_named(
     first, second = Producer(moldau_broker).init(), Producer(moldau_broker).init()
     first.produce("orders", b"x")
     second.produce("orders", b"y")
-    monkeypatch.setattr("moldau.cli.transaction_checks.MANY_MESSAGES", 2)
+    monkeypatch.setattr("moldau.peer.hanging.MANY_MESSAGES", 2)
     (late,) = transactions(moldau, moldau_broker, tmp_path)
     assert late["status"] == "warn"
     assert f"orders-0: the transaction of {first.id} has been open for" in late["detail"]

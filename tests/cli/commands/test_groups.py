@@ -225,7 +225,10 @@ def test_a_consumer_group_shows_who_keeps_the_others_waiting(
         view = moldau("groups", "describe", group, "--json").json
         assert (view["epoch"], view["assignment_epoch"]) == (3, 3)
         assert view["not_there_yet"] == ["slow"]
-        assert "not there yet: slow" in moldau("groups", "describe", group).out.splitlines()
+        assert (
+            "still on an older assignment: slow"
+            in moldau("groups", "describe", group).out.splitlines()
+        )
         for member in ("slow", "waits"):
             members.beat(member, -1)
 

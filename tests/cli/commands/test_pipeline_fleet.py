@@ -60,7 +60,10 @@ def test_pipelines_of_one_process_outlive_java_and_each_other(
     with (
         errors.open("w") as written,
         started(
-            command("run", *files, "--json", "--http", f"127.0.0.1:{port}"),
+            command(
+                *("run", *files, "--json", "--log-format", "json"),
+                *("--http", f"127.0.0.1:{port}"),
+            ),
             env=os.environ | {"MOLDAU_BOOTSTRAP": broker.bootstrap},
             stdout=subprocess.PIPE,
             stderr=written,
@@ -87,7 +90,10 @@ def test_pipelines_of_one_process_outlive_java_and_each_other(
         running.communicate(timeout=100)
     assert running.returncode == 0, errors.read_text()
     assert rows_in(lakes[0]) == 42
-    assert "starting it again in 1 s (1 of at most 10 in a row)" in errors.read_text()
+    lines = [json.loads(line) for line in errors.read_text("utf-8").splitlines()]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    again = [each for each in lines if "(1 of at most 10 in a row)" in each["message"]]
+    assert "starting it again in 1 s" in again[0]["message"]
     shown = moldau("pipeline", "status", "vistula", "--json").json
     assert (shown["state"], shown["restarts"]) == ("stopped", 1)
     assert "Java process has ended" in shown["last_error"]["message"]
@@ -98,6 +104,19 @@ def test_two_pipelines_of_one_name_are_refused(moldau: Run, tmp_path: Path, topi
     refused = moldau("pipeline", "run", *map(str, files))
     assert refused.status == 1
     assert "are both named 'same'; give one of them another 'name'" in refused.err
+
+
+def test_a_failure_is_a_log_line_where_programs_read_these(
+    moldau: Run, tmp_path: Path, topic: str
+) -> None:
+    files = [pipeline(tmp_path, name, topic, 'name = "same"\n') for name in ("one", "two")]
+    refused = moldau("pipeline", "run", *map(str, files), "--log-format", "json")
+    assert refused.status == 1
+    lines = [json.loads(line) for line in refused.err.splitlines()]
+    # The broker of the tests logs in the same process.
+    (line,) = (each for each in lines if each["logger"] == "moldau.cli")
+    assert line["level"] == "error"
+    assert "are both named 'same'" in line["message"]
 
 
 def test_settings_of_spark_that_contradict_are_refused(

@@ -89,6 +89,24 @@ def test_what_would_move_is_shown_and_then_asked_about(
     }
 
 
+def test_what_brokers_have_set_aside_in_the_same_topic_moves_with_the_letters(
+    moldau: Run, moldau_session_broker: Broker, file: str, topic: str
+) -> None:
+    name = f"{topic}-dead-letters"
+    moldau_session_broker.create_topic(name)
+    producer = Producer({"bootstrap.servers": moldau_session_broker.bootstrap})
+    told: list[tuple[str, str | bytes | None]] = [
+        ("moldau.origin.topic", topic),
+        ("moldau.origin.partition", "1"),
+        ("moldau.reason", "no value of its schema"),
+    ]
+    producer.produce(name, "{}", key="k", headers=told)
+    assert producer.flush(60) == 0
+    for expected in (1, 0):
+        done = moldau("pipeline", "redrive", file, "--json", "--yes").json
+        assert (done["moved"], done["moved_before"]) == (expected, 1 - expected)
+
+
 def test_letters_are_chosen_by_reason_and_age_and_a_running_pipeline_by_its_name(
     moldau: Run, moldau_session_broker: Broker, topic: str, letters: str
 ) -> None:
@@ -108,7 +126,7 @@ def test_letters_are_chosen_by_reason_and_age_and_a_running_pipeline_by_its_name
     assert chosen("--since", "2h", "--reason", "name") == ["Name is missing"]
     unknown = moldau("pipeline", "redrive", "rhone")
     assert unknown.status == 1
-    assert "there is no status of a pipeline 'rhone'" in unknown.err
+    assert "these brokers have no status of a pipeline 'rhone'" in unknown.err
     assert moldau("pipeline", "redrive", "rhone.toml").status == 2
 
 
@@ -129,13 +147,13 @@ def test_letters_are_edited_by_sql(moldau: Run, file: str, topic: str, letters: 
 def edit_letters(moldau: Run, file: str, topic: str) -> None:
     wrong = moldau("pipeline", "redrive", file, "--edit", "valeu", "--yes")
     assert wrong.status == 1
-    assert "the edit is not an expression of SQL" in wrong.err
+    assert "the edit is not an SQL expression" in wrong.err
     number = moldau("pipeline", "redrive", file, "--edit", "offset", "--yes")
-    assert "the edit gives long, and not a string" in number.err
+    assert "the edit gives long, not a string" in number.err
     edit = "if(reason LIKE 'not JSON%', NULL, replace(value, 'n', concat(key, '/', source)))"
     done = moldau("pipeline", "redrive", file, "--edit", edit, "--yes")
     assert done.status == 0, done.err
     assert '-1 0: {"n": 0} -> {"k0/events": 0}' in done.err
-    assert "the edit leaves 1 where they are" in done.err
+    assert "1 stay, because the edit gives NULL" in done.err
     read = moldau("consume", topic, "--from-beginning", "--max", "2", "--json").json_lines
     assert sorted(each["value"] for each in read) == ['{"k0/events": 0}', '{"k2/events": 2}']

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.cli.hanging import find_hanging
 from moldau.peer.cluster import Cluster
+from moldau.peer.hanging import find_hanging
 from moldau.peer.transactions import DescribedTransaction, OpenTransaction, Transactions
 from moldau.testing import Broker
 from moldau.testing.waiting import until

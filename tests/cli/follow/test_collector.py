@@ -231,7 +231,7 @@ def test_a_second_collector_is_refused(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--follow",), "--follow needs the files"),
+        (("--follow",), "name the files to follow"),
         (("some.log",), "need --follow"),
         (("--state", "."), "need --follow"),
         (("--follow", "some.log", "--acks", "1"), "needs --acks all"),

@@ -41,7 +41,7 @@ def test_one_in_the_environment_counts(moldau: Run, monkeypatch: pytest.MonkeyPa
         words = ("top", "--once", "--interval", "0.1", "--json", "--http", broker.http_url)
         refused = moldau(*words)
         assert refused.status == 1
-        assert "it answers with 401" in refused.err
+        assert "it answered with status 401" in refused.err
         monkeypatch.setenv(VARIABLE, "alice:wonder@land:1")
         assert len(moldau(*words).json["brokers"]) == 1
         monkeypatch.setenv(VARIABLE, "alice")

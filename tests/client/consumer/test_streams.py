@@ -90,9 +90,9 @@ def test_next_goes_on_after_an_undecodable_message(bootstrap: str, topic: str) -
         with pytest.raises(DecodeError, match="offset 1"):
             next(stream)
         assert next(stream).value == 2
-        with pytest.raises(ClientError, match="through its streams"):
+        with pytest.raises(ClientError, match="read from those"):
             consumer.poll()
-        with pytest.raises(ClientError, match="already has its streams"):
+        with pytest.raises(ClientError, match="already has streams"):
             consumer.create_message_streams(topic)
         consumer.stop()
         with pytest.raises(StopIteration):

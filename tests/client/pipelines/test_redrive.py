@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from moldau.client.errors import ClientError
 from moldau.client.pipelines.letters import Origin, PipelineLetter
@@ -45,6 +46,20 @@ class Dead:
                 ("moldau.source", "events"),
             ]
             producer.produce(self.letters, str(offset), key=f"k{offset}", headers=told)
+        assert producer.flush(60) == 0
+
+    def quarantine(self, *values: str, own: dict[str, str] | None = None) -> None:
+        """Write records as a broker would that has checked them: they have no offset of origin."""
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
+        for value in values:
+            told: list[tuple[str, str | bytes | None]] = [
+                *(own or {}).items(),
+                ("own", b"x"),
+                ("moldau.origin.topic", self.topic),
+                ("moldau.origin.partition", "1"),
+                ("moldau.reason", "no value of its schema"),
+            ]
+            producer.produce(self.letters, value, headers=told)
         assert producer.flush(60) == 0
 
     @contextmanager
@@ -117,6 +132,28 @@ def test_letters_go_back_to_their_partition_once_and_stay_where_they_are(dead: D
     assert dead.back() == expected + Counter({(0, b"9"): 1})
 
 
+def test_records_that_brokers_have_set_aside_go_back_once_each(dead: Dead) -> None:
+    # Two that are alike are two records: neither has ever been written.
+    dead.quarantine("a", "a", "b")
+    # A header that such a record had of its own says nothing of where it is.
+    dead.quarantine("c", "d", own={"moldau.origin.offset": "0"})
+    dead.bury([0])
+    plan, moved = dead.redriven(choose=lambda letter: letter.value == b"b")
+    assert (moved, plan.letters) == (1, {(dead.topic, "no value of its schema"): 1})
+    plan, moved = dead.redriven()
+    assert (moved, plan.moved_before) == (5, 1)
+    expected = Counter({(1, b"a"): 2, (1, b"b"): 1, (1, b"c"): 1, (1, b"d"): 1, (0, b"0"): 1})
+    assert dead.back() == expected
+    assert dead.redriven()[1] == 0
+    # A topic that was created again has other records at the same places.
+    admin = AdminClient({"bootstrap.servers": dead.broker.bootstrap})
+    admin.delete_topics([dead.letters])[dead.letters].result(30)
+    dead.broker.create_topic(dead.letters)
+    dead.quarantine("e")
+    assert dead.redriven()[1] == 1
+    assert dead.back() == expected + Counter({(1, b"e"): 1})
+
+
 def test_only_those_that_are_chosen_are_moved_with_the_values_that_an_edit_gives(
     dead: Dead,
 ) -> None:
@@ -142,7 +179,7 @@ def test_a_plan_moves_nothing_and_a_move_needs_a_claim(dead: Dead) -> None:
     dead.bury(range(2))
     with dead.redrive() as (work, cluster):
         assert work.plan(cluster).count == 2
-        with pytest.raises(ClientError, match="claimed"):
+        with pytest.raises(ClientError, match="claim the redrive"):
             work.move()
     assert not dead.back()
 

@@ -97,7 +97,7 @@ def test_the_last_word_counts_until_the_broker_has_it(
         message.reject()
         message.done()
         queue.flush()
-        with pytest.raises(ClientError, match="settled already"):
+        with pytest.raises(ClientError, match="already settled"):
             message.retry()
 
 

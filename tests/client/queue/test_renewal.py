@@ -107,7 +107,7 @@ def test_a_renewed_message_is_settled_as_any_other(broker: Broker, let_pass: Pas
         let_pass(LOCK_S * 0.9)
         message.done()
         queue.flush()
-        with pytest.raises(ClientError, match="settled already"):
+        with pytest.raises(ClientError, match="already settled"):
             message.renew()
     assert inside(broker, lambda server: server.shares.report(group)) == []
 

@@ -325,7 +325,7 @@ SITUATIONS: dict[str, tuple[Attempt, tuple[str, ...], str]] = {
     "foreign client": (
         Attempt("MUTUAL", issued=stranger().issue("foreign")),
         ("unknown ca", "unknown_ca", "does not trust the authority of our certificate"),
-        "certificate is not accepted",
+        "certificate was rejected",
     ),
 }
 # With any broker, aiokafka takes the refusal of a token for consent, and is cut off at its next

@@ -182,9 +182,9 @@ def test_brokers_authenticate_to_zookeeper_by_sasl(asking: str, tmp_path: Path) 
     opened_with(f"{asking}/sasl", right)
     opened_with(f"{asking}/sasl", right)
     # Whoever else the servers know gets in, but not at what belongs to the brokers.
-    with pytest.raises(StoreError, match="does not let this broker at"):
+    with pytest.raises(StoreError, match="denied this broker access"):
         opened_with(f"{asking}/sasl", by_sasl("others", "of others"))
-    with pytest.raises(StoreError, match=r"check name and password in") as refused:
+    with pytest.raises(StoreError, match=r"check the name and password in") as refused:
         opened_with(f"{asking}/sasl", by_sasl("brokers", "a guess"))
     assert "a guess" not in str(refused.value)
     with pytest.raises(StoreError, match=r"check zookeeper\.digest or\s+zookeeper\.sasl"):

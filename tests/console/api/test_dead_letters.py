@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from moldau.client import partition_for_key
-from moldau.console.api.dead_letters import librdkafka_login
+from moldau.console.api.redrives import librdkafka_login
 from moldau.console.settings import ConsoleSettings
 from moldau.console.values.masks import Mask
 from moldau.security.client import ClientSecurity
 from moldau.security.librdkafka import for_librdkafka
 from moldau.testing import Broker
+from moldau.testing.waiting import until
 from tests.console.consoles import RunningConsole
 
 
@@ -183,3 +186,148 @@ def test_letters_hide_what_their_origin_hides(shared_broker: Broker, header: str
         if header == "moldau.origin.topic":
             letters = console.get(f"api/dead-letters/{topic}")["letters"]
             assert [each["value"]["json"]["card"] for each in letters] == ["4111", "***"]
+
+
+def bury(broker: Broker, topic: str, letters: Iterable[dict[str, Any]]) -> None:
+    """Write many letters, in their order."""
+    producer = Producer(broker.librdkafka_settings)
+    for each in letters:
+        headers: list[tuple[str, str | bytes | None]] = [tuple(pair) for pair in each["headers"]]
+        producer.produce(topic, each["value"], key=each.get("key"), headers=headers)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def of_pipeline(origin: str, offset: int, reason: str) -> dict[str, Any]:
+    return letter(origin, offset, reason, str(offset))
+
+
+def of_share_group(origin: str, offset: int, reason: str) -> dict[str, Any]:
+    found = share_letter(offset)
+    found["headers"][0][1] = origin
+    found["headers"][-1][1] = reason
+    return found | {"value": str(offset)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [of_pipeline, of_share_group])
+def test_all_letters_of_a_reason_are_moved_and_none_of_others(
+    console: RunningConsole,
+    shared_broker: Broker,
+    made: Callable[[str, int, str], dict[str, Any]],
+) -> None:
+    origin = f"reasons-{made.__name__}".replace("_", "-")
+    topic = f"{origin}-dlq"
+    shared_broker.create_topic(origin)
+    shared_broker.create_topic(topic)
+    reasons = ["not JSON", "too late", "not json at all", "too late"]
+    bury(shared_broker, topic, [made(origin, *each) for each in enumerate(reasons)])
+    order = f"api/dead-letters/{topic}/redrive"
+    of_one = {"all": True, "reason": "Not JSON"}
+    assert console.post(order, of_one | {"preview": True})["moved"] == 2
+    assert console.post(order, of_one)["moved"] == 2
+    assert console.post(order, of_one)["moved"] == 0
+    written = console.get(f"api/topics/{origin}/messages", from_="beginning")["messages"]
+    assert sorted(each["value"]["text"] for each in written) == ["0", "2"]
+    letters = console.get(f"api/dead-letters/{topic}")["letters"]
+    assert {each["offset"] for each in letters if each["redriven"]} == {0, 2}
+    console.post(order, {"letters": [{"partition": 0, "offset": 1}], "reason": "late"}, 422)
+    # What is chosen besides is moved, whatever its reason.
+    both = {"letters": [{"partition": 0, "offset": 1}], "all": True, "reason": "no such reason"}
+    assert console.post(order, both | {"preview": True})["moved"] == 1
+    assert console.post(order, both)["moved"] == 1
+    assert console.post(order, {"all": True})["moved"] == 1
+
+
+@pytest.mark.slow
+def test_letters_of_any_age_are_shown_page_by_page_and_can_be_chosen(
+    console: RunningConsole, shared_broker: Broker
+) -> None:
+    shared_broker.create_topic("years")
+    shared_broker.create_topic("years-dlq", 2)
+    # The old ones are in one partition, the others in both.
+    bury(
+        shared_broker, "years-dlq", [of_pipeline("years", n, "old") | {"key": "a"} for n in (1, 2)]
+    )
+    many = (of_pipeline("years", n, "new") | {"key": f"k{n}"} for n in range(10, 5_600))
+    bury(shared_broker, "years-dlq", many)
+    path = "api/dead-letters/years-dlq"
+    found: list[tuple[str, int]] = []
+    before, pages = "", 0
+    while pages == 0 or before:
+        page = console.get(path, limit=1000, before=before)
+        found += [(each["reason"], each["origin"]["offset"]) for each in page["letters"]]
+        before, pages = page["older"] or "", pages + 1
+    assert len(found) == len(set(found)) == 5_592
+    assert {reason for reason, _ in found[-2:]} == {"old"}
+    assert pages == 6
+    first = console.get(path, reason="old", limit=1)
+    second = console.get(path, reason="old", limit=1, before=first["older"])
+    (newer,), (oldest,) = first["letters"], second["letters"]
+    assert [newer["origin"]["offset"], oldest["origin"]["offset"]] == [2, 1]
+    for nonsense in ("nothing", "beginning", "before:?"):
+        assert console.http.get(path, params={"before": nonsense}).status_code in (400, 422)
+
+    place = {"partition": oldest["partition"], "offset": oldest["offset"]}
+    outcome = console.post(f"{path}/redrive", {"letters": [place]})
+    assert outcome["moved"] == 1
+    for missing in ({"partition": 0, "offset": 1 << 40}, {"partition": 7, "offset": 0}):
+        console.post(f"{path}/redrive", {"letters": [place, missing]}, 404)
+    # That there are letters to move is seen however many others are newer.
+    assert console.post(f"{path}/redrive", {"all": True, "reason": "old"})["moved"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_record_that_the_check_has_set_aside_is_put_right_and_let_in_once(
+    console: RunningConsole, shared_broker: Broker
+) -> None:
+    pytest.importorskip("numba", reason="the check is compiled by numba")
+    shared_broker.create_topic("aside")
+    shared_broker.create_topic(
+        "tolls",
+        moldau_value_schema_validation="true",
+        moldau_schema_validation_quarantine="aside",
+    )
+    known = console.post("api/schemas/tolls-value/versions", {"schema": '"string"'}, 201)["id"]
+    producer = Producer(shared_broker.librdkafka_settings)
+    for value in (b"no string", b"no string"):
+        producer.produce("tolls", value, key=b"k")
+    assert producer.flush(300) == 0
+
+    def row() -> Any:
+        topics = console.get("api/dead-letters")["topics"]
+        return next((each for each in topics if each["topic"] == "aside"), None)
+
+    assert until(row, "the quarantine")["origin"] == ["tolls"]
+    letters = console.get("api/dead-letters/aside")["letters"]
+    assert [each["kind"] for each in letters] == ["quarantine"] * 2
+    assert letters[0]["origin"] == {"topic": "tolls", "partition": 0, "offset": -1}
+    assert "does not begin with a zero" in letters[0]["reason"]
+    order = "api/dead-letters/aside/redrive"
+    mended = {
+        "partition": 0, "offset": 1, "value": "right", "value_encoding": "schema",
+        "schema_id": known,
+    }  # fmt: skip
+    assert console.post(order, {"letters": [mended]})["moved"] == 1
+    again = console.post(order, {"letters": [mended]})
+    assert (again["moved"], again["moved_before"]) == (0, 1)
+    written = console.get("api/topics/tolls/messages", from_="beginning")["messages"]
+    assert [each["value"]["json"] for each in written] == ["right"]
+    letters = console.get("api/dead-letters/aside")["letters"]
+    assert {each["offset"]: each["redriven"] for each in letters} == {0: False, 1: True}
+    # One that is not put right is set aside again, and so is not lost.
+    assert console.post(order, {"all": True})["moved"] == 1
+    letters = console.get("api/dead-letters/aside")["letters"]
+    assert [each["redriven"] for each in letters] == [False, True, True]
+
+
+def test_a_letter_from_a_topic_that_cannot_be_is_shown_like_others(
+    console: RunningConsole, shared_broker: Broker
+) -> None:
+    shared_broker.create_topic("odd-dlq")
+    names = ("x" * 40_000, "no topic at all/", "nowhere")
+    bury(shared_broker, "odd-dlq", [letter(name, 0, "odd", "{}") for name in names])
+    found = console.get("api/dead-letters/odd-dlq")["letters"]
+    assert [each["origin"]["topic"] for each in found] == list(reversed(names))
+    assert all(each["may_redrive"] for each in found)

@@ -9,6 +9,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from moldau.console import browse
 from moldau.console.settings import ConsoleSettings
 from moldau.console.values.masks import Mask
 from moldau.testing import Broker
@@ -54,6 +55,30 @@ def test_pages_go_forwards_and_backwards_over_all_partitions(
         page = console.get(path, from_=page["previous"], limit=40)
         seen = numbers(page) + seen
     assert seen == list(range(100))
+
+
+def test_a_page_that_ends_before_it_has_read_all_leaves_the_rest_to_the_next(
+    console: RunningConsole, shared_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared_broker.create_topic("sparse", 2)
+    producer = confluent_kafka.Producer({"bootstrap.servers": shared_broker.bootstrap})
+    for number in range(200):
+        value = "x" * 40_000
+        producer.produce(
+            "sparse", value, f"key-{number % 10}", number // 2 % 2, timestamp=1_000 + number
+        )
+        if number % 10 == 9:
+            # So that batches, and what one fetch brings, are small.
+            assert producer.flush(30) == 0
+    monkeypatch.setattr(browse, "MOST_SCANNED", 70)
+    path = "api/topics/sparse/messages"
+    found: list[int] = []
+    from_ = "end"
+    while from_:
+        page = console.get(path, from_=from_, key="key-3", limit=4)
+        found = [each["timestamp"] - 1_000 for each in page["messages"]] + found
+        from_ = page["previous"]
+    assert sorted(found) == list(range(3, 200, 10))
 
 
 def test_messages_are_found_by_offset_time_and_key(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from moldau.testing import Broker
-from tests.console.api.test_dead_letters import letter
+from tests.console.api.test_dead_letters import bury, letter, of_pipeline
 from tests.console.consoles import RunningConsole
 from tests.console.page.conftest import Opened
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 LETTERS = "payments-dead-letters"
+NOT_OF_BROKERS = ("moldau.origin.offset", "moldau.source")
 
 
 @pytest.fixture
@@ -89,3 +90,66 @@ def test_marked_letters_go_back_together_and_only_once(
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("2 had gone back before")).to_be_visible()
     assert len(_written(broken)) == 2
+
+
+def test_all_letters_of_a_reason_go_back_once_they_were_counted_and_no_others(
+    opened: Opened, broken: RunningConsole
+) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(f"{broken.url}/#/dead-letters/{LETTERS}?reason=not%20JSON")
+    expect(page.get_by_role("listbox", name="Dead letters").get_by_role("option")).to_have_count(1)
+    page.get_by_role("button", name="Redrive all").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Redrive 1 letter?")
+    expect(dialog).to_contain_text("not JSON")
+    dialog.get_by_role("button", name="Redrive").click()
+    expect(page.get_by_text("1 letter went back to payments")).to_be_visible()
+    assert _written(broken) == ['{"amount": 12']
+
+
+def test_letters_behind_the_newest_thousand_are_found_and_sent_back(
+    opened: Opened, broken: RunningConsole, own_broker: Broker
+) -> None:
+    from playwright.sync_api import expect
+
+    bury(own_broker, LETTERS, [of_pipeline("payments", n, "too late") for n in range(10, 1009)])
+    page = opened(f"{broken.url}/#/dead-letters/{LETTERS}")
+    listed = page.get_by_role("listbox", name="Dead letters")
+    expect(listed.get_by_role("option", name="too late").first).to_be_visible()
+    page.get_by_role("button", name="Older").click()
+    expect(listed.get_by_role("option")).to_have_count(1)
+    expect(page.get_by_role("button", name="Older")).to_have_count(0)
+    listed.get_by_role("option", name="not JSON").click()
+    pane = page.get_by_role("complementary", name="Message 0 of partition 0")
+    pane.get_by_role("button", name="Redrive").click()
+    page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    expect(pane).to_contain_text("It was sent back already")
+    assert _written(broken) == ['{"amount": 12']
+    page.get_by_role("button", name="Newest").click()
+    expect(listed.get_by_role("option", name="too late").first).to_be_visible()
+
+
+def test_a_record_that_the_check_has_set_aside_is_a_dead_letter(
+    opened: Opened, own_broker: Broker, own_console: RunningConsole
+) -> None:
+    from playwright.sync_api import expect
+
+    own_broker.create_topic("aside")
+    own_broker.create_topic("payments", moldau_schema_validation_quarantine="aside")
+    # As brokers write it.
+    written = letter("payments", 0, "no value of its schema", "{}")
+    written["headers"] = [pair for pair in written["headers"] if pair[0] not in NOT_OF_BROKERS]
+    own_console.post("api/topics/aside/messages", written, 201)
+    page = opened(f"{own_console.url}/#/dead-letters")
+    page.get_by_role("link", name="no value of its schema").click()
+    listed = page.get_by_role("listbox", name="Dead letters")
+    listed.get_by_role("option", name="no value of its schema").click()
+    pane = page.get_by_role("complementary", name="Message 0 of partition 0")
+    expect(pane).to_contain_text("The brokers did not let it into payments, partition 0")
+    pane.get_by_role("button", name="Edit").click()
+    pane.get_by_label("Value to send back").fill('{"amount": 12}')
+    pane.get_by_role("button", name="Redrive").click()
+    page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    expect(pane).to_contain_text("It was sent back already")
+    assert _written(own_console) == [{"amount": 12}]

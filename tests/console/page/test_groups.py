@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from moldau.client.queue.queue import Queue
 from moldau.testing import Broker
 from tests.console.consoles import RunningConsole
 from tests.console.page.conftest import Opened
@@ -97,3 +98,46 @@ def test_which_group_is_behind_and_since_when_takes_at_most_two_clicks(
     expect(behind).to_contain_text("1 h")
     expect(behind).to_contain_text("late since")
     assert _clicks(page) <= 2
+
+
+def test_a_share_group_shows_what_is_in_flight_and_is_reset_when_nobody_is_in_it(
+    opened: Opened, own_broker: Broker, own_console: RunningConsole
+) -> None:
+    from playwright.sync_api import expect
+
+    hour_ago_ms = 3_600_000
+    fill(own_broker, "jobs", [(None, str(number)) for number in range(20)], age_ms=hour_ago_ms)
+    with Queue(
+        "jobs", group="workers", start="earliest", ahead=5, bootstrap=own_broker.bootstrap
+    ) as queue:
+        for number, job in enumerate(queue):
+            if number == 7:
+                break
+            job.done()
+        queue.flush()
+        page = opened(f"{own_console.url}/#/groups/workers")
+        main = page.get_by_role("main")
+        row = main.get_by_role("row", name="jobs 0")
+        expect(row).to_be_visible()
+        shown = dict(
+            zip(
+                main.get_by_role("columnheader").all_inner_texts(),
+                row.get_by_role("cell").all_inner_texts(),
+                strict=True,
+            )
+        )
+        assert int(shown["In flight"]) >= 1
+        assert (shown["Start"], shown["End"], shown["Dead"]) == ("7", "20", "0")
+        assert shown["In time"] == "1 h"
+        page.get_by_role("button", name="Reset offsets").click()
+        expect(page.get_by_role("dialog")).to_contain_text("stop its consumers first")
+        page.keyboard.press("Escape")
+    page.get_by_role("button", name="Reset offsets").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("delivered again, even what members have finished")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.get_by_role("region", name="Preview")).to_contain_text("read again")
+    dialog.get_by_role("button", name="Reset", exact=True).click()
+    expect(dialog).to_have_count(0)
+    (partition,) = own_console.get("api/groups/workers")["share"]["partitions"]
+    assert (partition["start"], partition["lag"]) == (0, 20)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from moldau.console.settings import ConsoleSettings
+from moldau.console.settings import ConsoleSettings, sign_in_properties
 from moldau.security.client import ClientSecurity
 from moldau.testing import Broker
 from tests.console.consoles import RunningConsole
@@ -52,6 +52,29 @@ PAGES = {
     "quotas": ("security/quotas", "user ann"),
     "audit": ("security/audit", "changed quotas"),
 }
+# Dialogs by the names of their pictures: the page, the button that opens each, what is in it, and
+# the button that shows more of it, if there is one.
+DIALOGS = {
+    "new-topic": ("topics", "New topic", "Partitions", None),
+    "produce": ("topics/orders.eu", "Produce", "Produce to orders.eu", None),
+    "delete-topic": ("topics/orders.eu", "Delete", "Delete", None),
+    "add-partitions": ("topics/orders.eu/partitions", "Add partitions", "Add partitions", None),
+    "reset": ("groups/billing", "Reset offsets", "Reset offsets of billing", "Preview"),
+    "reset-share": ("groups/workers", "Reset offsets", "members have finished", "Preview"),
+    "delete-group": ("groups/billing", "Delete", "is forgotten", None),
+    "abort": ("transactions/ledger-1", "Abort", "never shown", None),
+    "register": ("schemas/orders.eu-value", "New version", "New version of orders.eu-value", None),
+    "new-schema": ("schemas", "New schema", "New schema", None),
+    "delete-schema": ("schemas/people-value", "Delete", "Delete", None),
+    "redrive": ("dead-letters/payments-dead-letters?at=0/0", "Redrive", "Redrive 1 letter", None),
+    "redrive-all": (
+        "dead-letters/payments-dead-letters", "Redrive all", "Redrive all letters", None,
+    ),
+    "new-user": ("security/users", "New user", "Password", None),
+    "delete-user": ("security/users", "Delete ben", "ben", None),
+    "new-rule": ("security/acls", "New rule", "Principal", None),
+    "new-quota": ("security/quotas", "New quota", "Value", None),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +113,59 @@ def test_axe_finds_nothing_serious_on_any_page(
         settled(page, text)
         photographed(page, f"{name}-{scheme}")
         found += wrong(page, *rules)
-    page.goto(f"{filled.url}/#/topics/orders.eu")
-    page.get_by_role("button", name="Produce", exact=True).click()
-    found += wrong(page, *rules)
     assert found == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_any_dialog(
+    opened: Opened, filled: RunningConsole, lake: Path, scheme: str
+) -> None:
+    from playwright.sync_api import expect
+
+    rules = ["color-contrast"] if scheme == "dark" else []
+    page = opened(filled.url, scheme=scheme)
+    let_axe_in(page)
+    found = []
+    for name, (place, button, text, more) in DIALOGS.items():
+        page.goto(address(filled, place, lake))
+        settled(page)
+        opens = page.get_by_role("button", name=button, exact=True)
+        opens.or_(page.get_by_role("link", name=button, exact=True)).first.click()
+        dialog = page.get_by_role("dialog").last
+        expect(dialog).to_contain_text(text)
+        if more is not None:
+            dialog.get_by_role("button", name=more).click()
+            expect(dialog.get_by_role("region", name=more)).to_be_visible()
+        photographed(page, f"dialog-{name}-{scheme}")
+        found += wrong(page, *rules)
+        page.keyboard.press("Escape")
+    assert found == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1360, 390])
+def test_signing_in_looks_as_the_rest_does(opened: Opened, scheme: str, width: int) -> None:
+    """Axe finds nothing, also once a password was wrong."""
+    from playwright.sync_api import expect
+
+    with Broker(secure=True) as broker:
+        sign_in = sign_in_properties(broker.client_settings)
+        with RunningConsole(ConsoleSettings(broker.bootstrap, sign_in=sign_in)) as console:
+            page = opened(console.url, scheme=scheme, size=(width, 850))
+            let_axe_in(page)
+            settled(page, "Password")
+            name = f"sign-in-{'phone-' if width < 720 else ''}{scheme}"
+            photographed(page, name)
+            found = wrong(page)
+            page.get_by_label("User").fill("ann")
+            page.get_by_label("Password").fill("not hers")
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.get_by_role("alert")).to_contain_text("wrong name or password")
+            photographed(page, f"{name}-refused")
+            found += wrong(page)
+            shown = page.evaluate("document.documentElement.scrollWidth")
+    assert found == []
+    assert shown <= width
 
 
 def test_nothing_is_wider_than_a_phone(opened: Opened, filled: RunningConsole, lake: Path) -> None:

@@ -9,8 +9,10 @@ import pytest
 from moldau.console.settings import ConsoleSettings, OidcSettings, sign_in_properties
 from moldau.http.thread import HttpThread
 from moldau.testing import Broker
+from tests.console.api.test_dead_letters import letter, share_letter
 from tests.console.consoles import RunningConsole
 from tests.console.page.conftest import Opened
+from tests.console.page.filling import commit
 from tests.console.test_access import admin_login
 from tests.console.test_oidc import Issuer
 
@@ -27,13 +29,17 @@ def issuer() -> Iterator[Issuer]:
 
 @pytest.fixture
 def locked() -> Iterator[Broker]:
-    with Broker(secure=True) as broker:
+    with Broker(secure=True, http_listen="127.0.0.1:0") as broker:
         yield broker
 
 
 @pytest.fixture
 def locked_console(locked: Broker) -> Iterator[RunningConsole]:
-    settings = ConsoleSettings(locked.bootstrap, sign_in=sign_in_properties(locked.client_settings))
+    settings = ConsoleSettings(
+        locked.bootstrap,
+        sign_in=sign_in_properties(locked.client_settings),
+        registry=locked.http_url,
+    )
     with RunningConsole(settings) as console:
         yield console
 
@@ -120,6 +126,69 @@ def test_a_user_is_not_offered_what_the_brokers_would_refuse(
     page.get_by_role("link", name="Topics").first.click()
     expect(page.get_by_role("option", name="orders")).to_be_visible()
     expect(page.get_by_role("button", name="New topic")).to_have_count(0)
+
+
+@pytest.mark.parametrize("may", [False, True])
+def test_groups_letters_and_schemas_offer_what_a_user_may_do_and_nothing_else(
+    opened: Opened, locked: Broker, locked_console: RunningConsole, may: bool
+) -> None:
+    from playwright.sync_api import expect
+
+    console = locked_console
+    console.post("api/session", admin_login(locked))
+    for topic in ("orders", "orders-dead-letters", "dlq.orders"):
+        console.post("api/topics", {"name": topic, "partitions": 1}, 201)
+    written = letter("orders", 4, "not JSON", "{broken")
+    console.post("api/topics/orders-dead-letters/messages", written, 201)
+    given_up = share_letter(4) | {"value": "given up"}
+    given_up["headers"][0][1] = "orders"
+    console.post("api/topics/dlq.orders/messages", given_up, 201)
+    console.post("api/schemas/orders-value/versions", {"schema": '"string"'}, 201)
+    commit(locked, "billing", "orders", 1)
+    console.post("api/security/users", {"name": "ben", "password": "a long password"}, 201)
+    granted = [
+        ("Topic", "orders", "Describe"),
+        ("Topic", "orders-dead-letters", "Read"),
+        ("Topic", "dlq.orders", "Read"),
+        ("Group", "billing", "Describe"),
+    ]
+    if may:
+        granted += [
+            ("Topic", "orders", "Write"), ("Topic", "orders", "Delete"),
+            ("Group", "billing", "Delete"), ("Group", "billing", "Read"),
+            ("Topic", "__moldau_redrives", "Write"),
+        ]  # fmt: skip
+    for resource, name, operation in granted:
+        rule = {"principal": "User:ben", "operation": operation}
+        console.post("api/security/acls", rule | {"resource": resource, "name": name}, 201)
+    offered = int(may)
+
+    page = opened(f"{console.url}/#/groups/billing")
+    page.get_by_label("User").fill("ben")
+    page.get_by_label("Password").fill("a long password")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_label("Table of partitions")).to_be_visible()
+    expect(page.get_by_role("button", name="Delete")).to_have_count(offered)
+    expect(page.get_by_role("button", name="Reset offsets")).to_have_count(offered)
+
+    for topic in ("orders-dead-letters", "dlq.orders"):
+        page.goto(f"{console.url}/#/dead-letters/{topic}?at=0%2F0")
+        pane = page.get_by_role("complementary", name="Message 0 of partition 0")
+        expect(pane).to_contain_text("Came from orders")
+        expect(pane.get_by_role("button", name="Edit")).to_have_count(offered)
+        expect(page.get_by_role("button", name="Redrive all")).to_have_count(offered)
+        expect(page.get_by_role("button", name="Redrive", exact=True)).to_have_count(offered)
+
+    page.goto(f"{console.url}/#/schemas")
+    expect(page.get_by_role("link", name="orders-value")).to_be_visible()
+    expect(page.get_by_role("link", name="New schema")).to_have_count(offered)
+    page.goto(f"{console.url}/#/schemas?new=other")
+    expect(page.get_by_role("link", name="orders-value")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(offered)
+    page.goto(f"{console.url}/#/schemas/orders-value")
+    expect(page.get_by_label("Compare with")).to_be_visible()
+    expect(page.get_by_role("button", name="New version")).to_have_count(offered)
+    expect(page.get_by_role("button", name="Delete")).to_have_count(offered)
 
 
 def test_a_person_signs_in_with_an_issuer_and_is_back_at_the_address_of_the_first_visit(

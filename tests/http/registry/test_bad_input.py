@@ -58,12 +58,12 @@ MANY_BRANCHES = json.dumps(["null", *({"type": "enum", "name": f"E{i}", "symbols
         ("AVRO", '{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":"x"}]}',
          "must match schema type"),
         ("JSON", "[" * 100_000, "deep"),
-        ("JSON", '{"$ref": "#"}', "ring"),
+        ("JSON", '{"$ref": "#"}', "circular"),
         ("JSON", '{"type": "nonsense"}', "not a JSON Schema"),
         ("PROTOBUF", "message A {" * 1000 + "}" * 1000, "recursion limit"),
         ("PROTOBUF", 'syntax = "proto3"; import "../../etc/passwd";', "not a Protobuf schema"),
         ("PROTOBUF", "A" * 300_000, "not a Protobuf schema"),
-        ("THRIFT", "struct A {}", "no type"),
+        ("THRIFT", "struct A {}", "no schema type"),
     ],
 )  # fmt: skip
 def test_a_bad_schema_is_refused_with_the_reason(
@@ -201,7 +201,7 @@ def test_references_in_a_ring_are_refused(registry_broker: Broker, http: httpx.C
     body = {"schema": '{"$ref": "next"}', "schemaType": "JSON", "references": references}
     answer = http.post(f"/subjects/{name}/versions", json=body)
     assert (answer.status_code, answer.json()["error_code"]) == (422, 42201)
-    assert "ring" in answer.json()["message"]
+    assert "circular" in answer.json()["message"]
     # Whatever it is compared with cannot be read either; that is said, and others go on.
     refused = http.post(f"/subjects/{one}/versions", json={"schema": "{}", "schemaType": "JSON"})
     assert refused.status_code in (409, 422), refused.text

@@ -84,7 +84,8 @@ def test_versions_ids_and_lookups(client: SchemaRegistryClient, subject: str) ->
     assert subject in client.get_subjects()
     assert client.get_subjects(subject_prefix=subject) == [subject]
     assert client.get_subjects(subject_prefix=subject, limit=0) == []
-    assert client.get_contexts() == ["."]
+    # Other tests make more of them.
+    assert "." in client.get_contexts()
     # The same schema has the same id under another subject.
     assert client.register_schema(f"{subject}-2", one) == first
     assert client.get_subjects_by_schema_id(first) == [subject, f"{subject}-2"]

@@ -134,7 +134,7 @@ def test_a_quarantine_without_a_leader_is_no_reason_to_give_up(
             patch.setattr(quarantine, "_WITHIN_S", 0.3)
             answer = produce(asker, topic, [b"bad"])
             assert answer.error_code == Error.NOT_ENOUGH_REPLICAS
-            assert f"the quarantine {aside} takes no record: it has no leader" in (
+            assert f"the quarantine {aside} does not accept the record: it has no leader" in (
                 answer.error_message
             )
         assert produce(asker, topic, [b"bad"]).error_code == 0

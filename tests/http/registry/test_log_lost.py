@@ -142,6 +142,13 @@ def test_a_broker_without_a_replica_notices_that_the_log_was_cut_and_has_grown_a
     until(lambda: known() == ["kept", "lost", "lost2"], "it has read all")
     broker._call(away.stop())
     broker._call(elect())
+
+    def epochs() -> tuple[int, int]:
+        state = server.state.topics[TOPIC].partitions[0]
+        return server.partitions[TOPIC, 0].leader_epoch, state.leader_epoch
+
+    # It leads once a thread has forced the cut to the disk.
+    until(lambda: len({*inside(broker, lambda _: epochs())}) == 1, "it leads in that epoch")
     with Client(broker) as client:
         for subject in ("new1", "new2", "new3"):
             assert client.produce(TOPIC, schema_batch(subject)).error_code == 0

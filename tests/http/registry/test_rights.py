@@ -316,3 +316,32 @@ def test_a_login_is_not_shown_in_what_is_refused(broker: Broker) -> None:
     answer = Person(broker, "mallory").answer("GET", "/schemas")
     assert given not in answer.text
     assert "of mallory" not in answer.text
+
+
+def test_who_reads_subjects_is_told_what_else_it_may_do_with_them() -> None:
+    with Broker(LOGINS | AUTHORIZER | ROOT) as broker:
+        root, alice, mallory = (Person(broker, name) for name in ("root", "alice", "mallory"))
+        assert root.ask("POST", "/subjects/trips-value/versions", SCHEMA) == 200
+        assert root.ask("POST", "/subjects/bills-value/versions", SCHEMA) == 200
+        grant(broker, "alice", "trips", Operation.WRITE)
+        grant(broker, "alice", "bills", Operation.DESCRIBE, Operation.DELETE)
+
+        def told(who: Person, path: str) -> str | None:
+            found: str | None = who.answer("GET", path).headers.get("x-moldau-operations")
+            return found
+
+        def all_told() -> list[str | None]:
+            paths = (
+                "/subjects",
+                "/subjects/trips-value/versions",
+                "/subjects/bills-value/versions",
+            )
+            return [told(alice, path) for path in paths]
+
+        until(lambda: all_told() == ["Write,Delete", "Write", "Delete"], "the rights")
+        assert told(root, "/subjects/trips-value/versions") == "Write,Delete,AlterConfigs"
+        assert told(mallory, "/subjects") == ""
+        assert told(mallory, "/subjects/trips-value/versions") is None
+        # What is written to an alias is written to what it stands for.
+        assert root.ask("PUT", "/config/trips-value", {"alias": "bills-value"}) == 200
+        assert told(alice, "/subjects/trips-value/versions") == ""

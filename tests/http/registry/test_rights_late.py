@@ -79,7 +79,7 @@ def test_an_alias_takes_the_right_to_alter_what_it_stands_for(broker: Broker) ->
     for alias in ("orders-value", ":.:orders-value", ":.x:orders-value"):
         answer = alice.answer("PUT", "/config/mine-value", {"alias": alias})
         assert answer.status_code == 403
-        assert "takes AlterConfigs on its topic" in answer.json()["message"]
+        assert "requires AlterConfigs on its topic" in answer.json()["message"]
     assert alice.ask("PUT", "/config/mine-value", {"alias": "mine-key"}) == 200
     assert alice.ask("PUT", "/config/mine-value", {"alias": None}) == 200
     assert root.ask("PUT", "/config/mine-value", {"alias": "orders-value"}) == 200

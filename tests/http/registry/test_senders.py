@@ -110,7 +110,7 @@ def test_a_login_that_came_encrypted_does_not_leave_in_clear() -> None:
     login = (b"authorization", b"Basic secret")
     (port,) = free_ports(1)
     plain = Address("127.0.0.1", port)
-    with pytest.raises(RegistryError, match="does not encrypt"):
+    with pytest.raises(RegistryError, match="does not use TLS"):
         asyncio.run(pass_on(plain, asked("https", login), b"", ""))
     # Nobody is there, which these find out.
     for request in (asked("https"), asked("http", login)):

@@ -25,7 +25,7 @@ from tests.log.compaction.test_compaction import (
     open_store,
 )
 from tests.log.making import TERM, guard_of, read_all
-from tests.log.transacting import Transactional, committed, see_all
+from tests.log.transactions.transacting import Transactional, committed, see_all
 
 
 @pytest.fixture

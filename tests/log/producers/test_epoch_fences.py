@@ -12,7 +12,7 @@ from moldau.log.fences import Fence, batch_of, fence_in
 from moldau.log.log import Log
 from moldau.log.replica import append_replica
 from tests.log.making import NOW, guard_of, make_log, open_store
-from tests.log.transacting import Transactional, committed, see_all
+from tests.log.transactions.transacting import Transactional, committed, see_all
 
 ROW = (b"k", b"v")
 

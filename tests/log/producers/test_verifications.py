@@ -101,11 +101,19 @@ def test_a_late_batch_of_an_ended_transaction_needs_a_new_guard(log: Log) -> Non
     assert log.last_stable == log.log_end
 
 
-def test_a_batch_repeated_after_the_marker_is_found_and_not_written_again(log: Log) -> None:
+@pytest.mark.parametrize("is_verified", [False, True])
+def test_a_sequence_of_a_transaction_that_has_ended_is_refused(log: Log, is_verified: bool) -> None:
+    """Nobody waits for the first batch any more, and whoever sent the second would lose it."""
     assert put(log, part()) == [0]
-    end(log)
+    # While it is open, the producer may not have got the answer.
     assert log.append(part(), 0, NOW) == (0, -1)
+    end(log, commits=False)
+    guard = begin(log) if is_verified else None
+    with pytest.raises(InvalidTransactionState, match="used sequence 0 again"):
+        log.append(part(), 0, NOW, guard=guard)
     assert (log.log_end, log.last_stable) == (2, 2)
+    # What follows is in order: told otherwise, librdkafka would not come to its abort.
+    assert log.append(part(1), 0, NOW, guard=guard or begin(log, 1)) == (2, -1)
 
 
 def test_a_write_behind_one_that_was_not_verified_is_out_of_order(log: Log) -> None:

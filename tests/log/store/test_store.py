@@ -12,13 +12,22 @@ import pytest
 from moldau.log.config import LogConfig
 from moldau.log.errors import FolderInUse, StorageError
 from moldau.log.files import disk
-from moldau.log.files.checkpoint import read_offsets
 from moldau.log.files.open_files import LOG_FLAGS, FilePool, OpenFile
-from moldau.log.flushes.flushing import prepare_flush
+from moldau.log.files.properties import read_topic_id
 from moldau.log.retention import delete_records_before
-from moldau.log.store.checkpoints import RECOVERY_POINTS
+from moldau.log.store.ends import boot_id
 from moldau.log.store.store import LogStore
-from tests.log.making import NOW, TOPIC_ID, batch_of, content, make_log, offsets_of, open_store, put
+from tests.log.making import (
+    NOW,
+    TOPIC_ID,
+    batch_of,
+    content,
+    force,
+    make_log,
+    offsets_of,
+    open_store,
+    put,
+)
 
 
 class Holder:
@@ -230,23 +239,6 @@ def test_a_missing_file_is_a_storage_error(tmp_path: Path) -> None:
         FilePool(1).open(f"{tmp_path}/none", Holder(), LOG_FLAGS)
 
 
-def test_an_older_checkpoint_does_not_replace_a_newer_one(tmp_path: Path) -> None:
-    """They are written by several threads, in any order."""
-    store = open_store(tmp_path)
-    log = make_log(store)
-    put(log, batch_of())
-    older = store.prepare_checkpoint()
-    flush = prepare_flush(log)
-    assert flush is not None
-    flush.run()
-    flush.done()
-    newer = store.prepare_checkpoint()
-    newer()
-    older()
-    assert read_offsets(f"{tmp_path}/{RECOVERY_POINTS}") == {("t", 0): 1}
-    store.close()
-
-
 def test_a_log_that_could_not_be_made_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +254,53 @@ def test_a_log_that_could_not_be_made_leaves_no_folder(
     assert not (tmp_path / "t-0").exists()
     make_log(store)
     store.close()
+
+
+@pytest.mark.parametrize("has_data", [True, False])
+def test_the_first_flush_of_a_life_forces_whose_a_log_is_unless_a_clean_stop_did(
+    tmp_path: Path, has_data: bool
+) -> None:
+    store = open_store(tmp_path)
+    log = make_log(store)
+    if has_data:
+        put(log, batch_of())
+        store.abandon()
+    else:
+        # Nothing is written of an empty log.
+        store.close()
+    again = open_store(tmp_path)
+    log = again.logs["t", 0]
+    metadata = tmp_path / "t-0" / "partition.metadata"
+    metadata.write_bytes(b"")
+    put(log, batch_of())
+    force(log)
+    assert read_topic_id(str(metadata)) == TOPIC_ID
+    again.close()
+
+
+@pytest.mark.parametrize("end", ["stop", "crash", "power failure"])
+@pytest.mark.parametrize("has_data", [True, False])
+def test_whose_a_log_is_that_lost_its_topics_id_is_known_unless_the_power_failed(
+    tmp_path: Path, end: str, has_data: bool
+) -> None:
+    store = open_store(tmp_path)
+    store.life.begin(1, ())
+    log = make_log(store)
+    if has_data:
+        put(log, batch_of())
+    if end == "stop":
+        store.close()
+    else:
+        store.abandon()
+    (tmp_path / "t-0" / "partition.metadata").write_bytes(b"")
+    if end == "power failure":
+        ends = tmp_path / "log-ends"
+        ends.write_bytes(ends.read_bytes().replace(boot_id().encode(), b"0" * len(boot_id())))
+    again = open_store(tmp_path)
+    assert again.logs["t", 0].topic_id is None
+    assert again.may_claim("t", 0, TOPIC_ID) == (end != "power failure" or not has_data)
+    assert again.may_claim("t", 0, uuid.UUID(int=8)) == (not has_data)
+    again.close()
 
 
 # Closing many

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from moldau.cli.hanging import find_hanging
 from moldau.peer.cluster import Cluster as Asked
+from moldau.peer.hanging import find_hanging
 from moldau.peer.transactions import Transactions
 from moldau.peer.view import parse_bootstrap
 from moldau.testing import Cluster, Ensemble

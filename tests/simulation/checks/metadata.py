@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+from moldau.broker.coordination.placement import partition_of
+from moldau.cluster.state.internal_topics import TRANSACTION_STATE
 from moldau.cluster.state.topics import NO_LEADER, PartitionState, Topic
 from moldau.cluster.zookeeper.znodes import decode_topic
 from tests.simulation.checks.history import Violation
@@ -39,6 +41,11 @@ class Metadata:
         if topic is None or topic.id != topic_id or index >= len(topic.partitions):
             return None
         return topic.partitions[index]
+
+    def coordinates(self, broker: int, id: str) -> bool:
+        """Whether this broker leads the partition that has this transactional id."""
+        partitions = self.topics[TRANSACTION_STATE.name].partitions
+        return partitions[partition_of(id, len(partitions))].leader == broker
 
     def is_whole(self) -> bool:
         """Whether every replica of every partition is in sync and led."""

@@ -4,7 +4,8 @@ A member has a partition from the answer that gives it until it gives it up itse
 has not been heard for its session timeout; and one that it was told to give up no longer than its
 rebalance timeout. Both count from when it sent the heartbeat, for the coordinator cannot have begun
 earlier. At no instant two members believe to have the same partition; nobody commits offsets of one
-that another has got since; committed offsets never go back; in the end everything is somebody's.
+that another has got since, in an epoch that is over for it; committed offsets never go back; in the
+end everything is somebody's.
 """
 
 from __future__ import annotations

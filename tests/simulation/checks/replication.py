@@ -6,7 +6,8 @@ kafka-tlaplus, KIP-966), as predicates on the real objects:
 - a leader epoch has one leader
 - the high watermark of a leader never goes back within its epoch
 - below any replica's high watermark all logs are the same, batch by batch (no divergence)
-- a leader has everything that was ever below a high watermark (leader completeness)
+- a leader has everything that was ever below a high watermark (leader completeness), and knows
+  which epoch wrote it
 - what a leader commits, every live in-sync replica has
 - an idempotent producer's numbers are there once, in their order
 - what is said of transactions in `decisions`
@@ -33,9 +34,15 @@ from tests.simulation.core.world import Node, World
 
 Place = tuple[UUID, int]
 # What is looked at after every step: only where it has changed, more is.
-_LOOKS = attrgetter("log.high_watermark", "log.log_end", "leader_epoch", "is_leader")
-# No partition is opened or dropped either without one of these being set.
-_TELLING = frozenset(("high_watermark", "log_end", "leader_epoch", "is_leader", "log"))
+_LOOKS = attrgetter(
+    "log.log_start", "log.last_stable", "log.high_watermark", "log.log_end", "leader_epoch",
+    "is_leader",
+)  # fmt: skip
+# None of them changes, and no partition is opened or dropped, without one of these being set: a
+# transaction begins and ends with a batch, and ends for readers with the high watermark.
+_TELLING = frozenset(
+    ("log_start", "producers", "high_watermark", "log_end", "leader_epoch", "is_leader", "log")
+)
 
 
 @dataclass
@@ -60,6 +67,8 @@ class Seen:
 
     reader: LogReader
     place: Place
+    log_start: int = -1
+    last_stable: int = -1
     log_end: int = -1
     high_watermark: int = -1
     epoch: int = -1
@@ -81,7 +90,7 @@ class Monitor:
         self.decisions = Decisions()
         self._seen: dict[Partition, Seen] = {}
         # What all partitions of a process looked like after its last step.
-        self._watched: dict[Process, list[tuple[int, int, int, bool]]] = {}
+        self._watched: dict[Process, list[tuple[int, int, int, int, int, bool]]] = {}
         # Processes that have been looked at since anything was set in any of them.
         self._looked_at: set[Process] = set()
         self._kept: list[Partition] = []
@@ -148,6 +157,8 @@ class Monitor:
             or seen.high_watermark != log.high_watermark
             or seen.epoch != partition.leader_epoch
             or seen.is_leader != partition.is_leader
+            or seen.log_start != log.log_start
+            or seen.last_stable != log.last_stable
             or log.log_end < seen.log_end
         ):
             self._look(node, partition, seen)
@@ -181,6 +192,8 @@ class Monitor:
             self._compare(node, partition, seen, committed)
             if partition.is_leader:
                 self._check_stable(node, partition, committed)
+        seen.log_start = log.log_start
+        seen.last_stable = log.last_stable
         seen.log_end = log.log_end
         seen.high_watermark = log.high_watermark
         seen.epoch = partition.leader_epoch
@@ -228,8 +241,18 @@ class Monitor:
         if is_new:
             seen.reader.forget()
             self._compare_range(node, seen, committed, log.log_start, committed.end)
+            self._check_epochs(node, log, seen, committed)
         if log.high_watermark > committed.end:
             self._check_in_sync(node, partition, name)
+
+    def _check_epochs(self, node: Node, log: Log, seen: Seen, committed: Committed) -> None:
+        """A leader knows which epoch wrote what: followers cut their logs by its word."""
+        for batch in seen.reader.batches(log.log_start, committed.end):
+            known = log.epochs.epoch_at(batch.base)
+            if known != batch.epoch:
+                raise Violation(
+                    f"{node.name} leads {committed.name} and takes {batch} for one of epoch {known}"
+                )
 
     def _check_in_sync(self, node: Node, partition: Partition, name: str) -> None:
         """What is committed now, everybody has who may be elected, dead or alive."""
@@ -251,19 +274,23 @@ class Monitor:
         committed = self.committed.get(place)
         if committed is None:
             return
-        end = self._end_of(broker, place)
+        end = self._end_of(broker, place, name)
         if end < committed.end and not self._is_offline(broker, place):
             raise Violation(
                 f"broker {broker} came into sync for {name} with a log that ends at {end}, but "
                 f"everything before {committed.end} is committed"
             )
 
-    def _end_of(self, member: int, place: Place) -> int:
+    def _end_of(self, member: int, place: Place, name: str) -> int:
         """Where a broker's log ends, also if it has not begun to serve yet."""
-        broker = self._world.nodes[member].broker
+        node = self._world.nodes[member]
+        broker = node.broker
         for log in broker.logs.logs.values() if broker is not None else ():
             if (log.topic_id, log.partition) == place:
                 return log.log_end
+        if f"{node.folder}/{name}" not in node.disk.names:
+            # It was lost, or taken out of service.
+            return 0
         return self._ends.get((member, place), 0)
 
     def _is_offline(self, member: int, place: Place) -> bool:

@@ -64,6 +64,8 @@ class Ledger:
     """All transactions of a run."""
 
     now_s: Callable[[], float]
+    # Whether a broker coordinates a transactional id, by what the ensemble has.
+    coordinates: Callable[[int, str], bool]
     attempts: list[Attempt] = field(default_factory=list)
     by_value: dict[bytes, Attempt] = field(default_factory=dict)
     grants: dict[str, list[Grant]] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tests.simulation.directed import groups, replication, sharing, transactions
+from tests.simulation.directed import disks, groups, replication, sharing, transactions
 from tests.simulation.directed.stage import Script
 from tests.simulation.scenario.scenario import (
     BRISK,
@@ -50,14 +50,19 @@ def name_of(script: Script) -> str:
     return script.__name__.replace("_", " ")
 
 
-def _transactional(script: Script) -> Directed:
-    return Directed(script, _TRANSACTIONS, _READERS)
+def _transactional(script: Script, settings: dict[str, str] | None = None) -> Directed:
+    return Directed(script, {**_TRANSACTIONS, **(settings or {})}, _READERS)
 
 
 def _shared(script: Script) -> Directed:
     return Directed(script, GROUPS, topics=(SHARED,))
 
 
+# Transactional ids that nobody uses are forgotten within seconds.
+_FORGETFUL = {
+    "transactional.id.expiration.ms": str(transactions.KEPT_MS),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+}
 # A leader that hears nothing of ZooKeeper leads for a while by its lease.
 _PATIENT = {"zookeeper.session.timeout.ms": "6000"}
 # Nobody falls out of sync before another is elected.
@@ -81,6 +86,8 @@ SCRIPTS = {
         _transactional(transactions.open_offset),
         _transactional(transactions.old_rival),
         _transactional(transactions.prepared),
+        _transactional(transactions.expired_id, _FORGETFUL),
+        _transactional(transactions.prepared_for_long, _FORGETFUL),
         Directed(groups.late_commit),
         Directed(groups.late_heartbeat, GROUPS, topics=(SUBSCRIBED,)),
         Directed(replication.stale_leader, _PATIENT),
@@ -89,8 +96,13 @@ SCRIPTS = {
         Directed(replication.early_joiner),
         Directed(replication.longer_epoch, _TOLERANT),
         Directed(replication.unheard_epoch, _TOLERANT),
+        Directed(disks.lost_name),
+        Directed(disks.mixed_pages),
+        Directed(disks.returned_tail),
+        Directed(replication.lost_acknowledgement),
         Directed(replication.reborn, _PATIENT),
         Directed(replication.lost_tail, _PATIENT),
+        Directed(replication.given_up_place, _PATIENT),
         _shared(sharing.late_word),
         _shared(sharing.lost_lock),
         _shared(sharing.old_share_leader),

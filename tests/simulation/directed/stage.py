@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from moldau.broker.partitions.partition import Partition
 from moldau.cluster.state.topics import NO_LEADER
 from moldau.log.log import Log
 from moldau.wire.apis import Api
+from tests.simulation.checks.commits import Commits
 from tests.simulation.checks.decisions import Decisions
 from tests.simulation.checks.history import History, Violation
 from tests.simulation.checks.metadata import Metadata
@@ -24,8 +26,8 @@ from tests.simulation.checks.transactions import Ledger
 from tests.simulation.core.world import PORT, Node, World
 from tests.simulation.load.consumer import Consumer
 from tests.simulation.load.copier import Copier
-from tests.simulation.load.member import Commits, Member
-from tests.simulation.load.producer import Producer
+from tests.simulation.load.member import Member
+from tests.simulation.load.producer import Idempotent, Producer
 from tests.simulation.load.talker import BACKOFF_S, Failed, Leader, Talker
 from tests.simulation.load.transactional import Transactional
 from tests.simulation.network.transport import Transport
@@ -211,6 +213,9 @@ class Stage(Talker):
     def producer(self, name: str, acks: int, partition: int = 0, topic: str = TOPIC) -> Producer:
         return Producer(self.world, self.history, name, topic, partition, acks, 1.0)
 
+    def idempotent(self, name: str, acks: int) -> Idempotent:
+        return Idempotent(self.world, self.history, name, TOPIC, 0, acks, 1.0)
+
     def consumer(self, name: str, partition: int = 0) -> Consumer:
         return Consumer(self.world, self.history, name, TOPIC, partition, 1.0)
 
@@ -241,6 +246,21 @@ class Stage(Talker):
                 )
             except Failed:
                 await self.pause(BACKOFF_S)
+
+    async def configure(self, name: str, value: str, topic: str = TOPIC) -> None:
+        """Give a setting of a topic another value, and wait until every replica goes by it."""
+        config = {"name": name, "config_operation": 0, "value": value}
+        resource = {"resource_type": 2, "resource_name": topic, "configs": [config]}
+        brokers = [node.broker for node in self.world.nodes.values() if node.broker is not None]
+        while not all(broker.state.topics[topic].configs.get(name) == value for broker in brokers):
+            with suppress(Failed):
+                await self.ask(
+                    self.controller().id,
+                    Api.INCREMENTAL_ALTER_CONFIGS,
+                    resources=[resource],
+                    validate_only=False,
+                )
+            await self.pause(BACKOFF_S)
 
     # -- processes
 

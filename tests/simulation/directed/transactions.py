@@ -18,6 +18,8 @@ from tests.simulation.load.transactional import (
 )
 from tests.simulation.scenario.scenario import TRANSACTIONAL
 
+# For how long an unused transactional id is kept, where that matters.
+KEPT_MS = 2000
 # Time enough for whoever reads to be shown what must not be seen.
 _SHOWN_S = 1.5
 
@@ -305,3 +307,37 @@ async def prepared(stage: Stage) -> None:
     else:
         raise Violation("a prepared transaction was written to by whoever took it over")
     await second.end(attempt, commits=True)
+
+
+async def expired_id(stage: Stage) -> None:
+    """A producer has not used its transactional id for so long that the id is forgotten. Another
+    one gets it anew, in the first epoch of another producer id, and the former one wants to go on
+    (KIP-360)."""
+    first, second = stage.transactional("first", 2), stage.transactional("second", 2)
+    await first.initialize()
+    await stage.until(lambda: not stage.decisions.latest, "the transactional id is forgotten")
+    await second.initialize()
+    assert first.identity.producer_id != second.identity.producer_id
+    assert first.identity.epoch == second.identity.epoch
+    attempt = second.begin()
+    await second.produce(attempt, 0, [b"of the second"])
+    await second.end(attempt, commits=True)
+    try:
+        await first.initialize()
+    except Fenced:
+        return
+    raise Violation("a producer goes on whose transactional id belongs to another by now")
+
+
+async def prepared_for_long(stage: Stage) -> None:
+    """A transaction stays prepared for longer than a transactional id is kept that nobody uses."""
+    producer = stage.transactional("directed", 2)
+    producer.two_phase = {"enable2_pc": True}
+    await producer.initialize()
+    attempt = producer.begin()
+    await producer.produce(attempt, 0, [b"prepared"])
+    await asyncio.sleep(2 * KEPT_MS / 1000)
+    try:
+        await producer.end(attempt, commits=True)
+    except Fenced:
+        raise Violation("a transactional id was forgotten that has a transaction open") from None

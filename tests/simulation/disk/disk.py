@@ -4,7 +4,8 @@ A file has its content, as every process of the machine sees it, and what would 
 a power failure: the content as of its last fsync. A name has the same: what folders hold now, and
 what they held when they were last forced to the disk. A crash of a process loses nothing. A power
 failure loses, of each file, what came after its last fsync, or tears it at a random place; names
-that were not forced may be kept or be lost, each of them.
+that were not forced may be kept or be lost, each of them. Where a folder was made in the place of
+another, one of the two is left, never files of both.
 """
 
 from __future__ import annotations
@@ -107,6 +108,9 @@ class Disk:
         self.now_s = now_s
         self.names = Names({root: None})
         self._safe_names: dict[str, File | None] = {root: None}
+        # Folders on the disk that have been renamed or removed since: what has such a name now is
+        # another one.
+        self._replaced: set[str] = set()
         self.is_full = False
         self.fails = False
         self.fsync_s = 0.0
@@ -133,12 +137,25 @@ class Disk:
     def rename(self, old: str, new: str) -> None:
         moved = self.names.pop(old)
         if moved is None:
+            self._folder_gone(old)
             for path in self.below(old):
                 self.names[new + path[len(old) :]] = self.names.pop(path)
         self.names[new] = moved
 
+    def remove(self, folder: str) -> None:
+        """Remove a folder with all that is in it."""
+        for path in self.below(folder):
+            del self.names[path]
+        self.names.pop(folder, None)
+        self._folder_gone(folder)
+
+    def _folder_gone(self, folder: str) -> None:
+        if folder in self._safe_names:
+            self._replaced.add(folder)
+
     def force_folder(self, folder: str) -> None:
         """What is in a folder now is there after a power failure, and what is not is not."""
+        self._replace(folder)
         safe = self._safe_names
         prefix = folder.rstrip("/") + "/"
         size = len(prefix)
@@ -148,7 +165,7 @@ class Disk:
         }  # fmt: skip
         inside = [path for path in safe if path.startswith(prefix) and "/" not in path[size:]]
         for path in inside:
-            if path not in now:
+            if path not in now or path in self._replaced:
                 self._unsafe(path)
         for path, file in now.items():
             if file is None and path not in safe:
@@ -162,8 +179,14 @@ class Disk:
                 safe[path] = file
         safe[folder] = None
 
+    def _replace(self, folder: str) -> None:
+        """The disk has the folder that is there now, in the place of the other one."""
+        if folder in self._replaced:
+            self._unsafe(folder)
+
     def _unsafe(self, path: str) -> None:
         gone = self._safe_names.pop(path)
+        self._replaced.discard(path)
         if gone is None:
             prefix = path + "/"
             for inner in [each for each in self._safe_names if each.startswith(prefix)]:
@@ -172,7 +195,10 @@ class Disk:
     def force_file(self, path: str, file: File) -> None:
         """The file's content; its name too, as journalling file systems do for a new file."""
         file.force()
-        if self.names.get(path) is file and path not in self._safe_names:
+        if self.names.get(path) is not file:
+            return
+        self._replace(path.rpartition("/")[0])
+        if path not in self._safe_names:
             parent = path
             while parent and parent not in self._safe_names:
                 self._safe_names[parent] = self.names.get(parent)
@@ -184,8 +210,14 @@ class Disk:
         """Keep what is safe, and at random some of the rest; return what was lost."""
         dice = self._dice
         names: dict[str, File | None] = {}
+        # Of folders in whose place there is another: whether they are what is left.
+        is_back = {
+            path: dice.random() < 0.5 for path in sorted(self._replaced) if path in self.names
+        }
         for path in sorted({*self.names, *self._safe_names}):
-            is_now, was_safe = path in self.names, path in self._safe_names
+            former = is_back.get(path.rpartition("/")[0])
+            is_now = path in self.names and former is not True
+            was_safe = path in self._safe_names and former is not False
             now, safe = self.names.get(path), self._safe_names.get(path)
             if is_now and was_safe:
                 names[path] = now if now is safe or dice.random() < 0.5 else safe
@@ -203,6 +235,7 @@ class Disk:
             lost += self._tear(file)
         self.names = Names(kept)
         self._safe_names = dict(kept)
+        self._replaced.clear()
         return f"{lost} bytes"
 
     def _tear(self, file: File) -> int:
@@ -237,6 +270,7 @@ class Disk:
         """Put an empty disk in its place."""
         self.names = Names({self.root: None})
         self._safe_names = {self.root: None}
+        self._replaced.clear()
 
     def process_died(self) -> None:
         """The system lets go of what a process had locked and mapped."""

@@ -255,9 +255,7 @@ class System:
         self._step()
         path = os.fspath(path)
         disk = self._disk(path)
-        for inner in disk.below(path):
-            del disk.names[inner]
-        disk.names.pop(path, None)
+        disk.remove(path)
 
     # -- open(), mmap, flock
 

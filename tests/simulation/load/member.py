@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
-from tests.simulation.checks.history import History, Violation
+from tests.simulation.checks.commits import Commits
+from tests.simulation.checks.history import History
 from tests.simulation.core.world import World
 from tests.simulation.load.consumer import LentReader
 from tests.simulation.load.talker import BACKOFF_S, TIMEOUT_S, Failed, Talker
 
 GROUP = "group"
 _SESSION_MS = 6000
-
-
-@dataclass
-class Commits:
-    """The offsets that a group has committed: they never go back, and none is lost.
-
-    Each member begins where the group has got to, and a member of an earlier generation can commit
-    nothing once a later one has begun. So whoever asks gets at least the last acknowledged offset.
-    """
-
-    acknowledged: dict[tuple[UUID, int], int] = field(default_factory=dict)
-    attempted: dict[tuple[UUID, int], int] = field(default_factory=dict)
 
 
 class Member(Talker):
@@ -155,7 +143,8 @@ class Member(Talker):
             await self.pause(self._every_s)
 
     async def committed(self, topic_id: UUID, partition: int) -> int | None:
-        least = self._commits.acknowledged.get((topic_id, partition), -1)
+        key = (topic_id, partition)
+        since, generation = self._commits.known(key), self._generation
         wanted = {"topic_id": topic_id, "partition_indexes": [partition]}
         answer = await self._ask_coordinator(
             Api.OFFSET_FETCH,
@@ -169,42 +158,37 @@ class Member(Talker):
         if not self._note(found.error_code):
             return None
         offset = int(found.committed_offset)
-        most = self._commits.attempted.get((topic_id, partition), -1)
-        if not least <= offset <= most:
-            raise Violation(
-                f"{self.name} was told by broker {self._coordinator} that {self._topic}-{partition}"
-                f" is committed up to {offset}; {least} was acknowledged, {most} asked for"
-            )
+        place = f"{self._topic}-{partition} at broker {self._coordinator}"
+        self._commits.read(self.name, place, key, since, offset, generation)
         self._history.count("committed offset read")
         return max(offset, 0)
 
     async def commit(self, topic_id: UUID, partition: int, position: int) -> bool:
-        key, commits = (topic_id, partition), self._commits
-        commits.attempted[key] = max(position, commits.attempted.get(key, -1))
-        # The answer may lie in a socket for long, while others go on.
-        before = commits.acknowledged.get(key, -1)
+        key, commits, generation = (topic_id, partition), self._commits, self._generation
+        commits.attempt(key, position)
+        since = commits.known(key)
         part = {
             "partition_index": partition,
             "committed_offset": position,
             "committed_leader_epoch": -1,
             "committed_metadata": "",
         }
-        answer = await self._ask_coordinator(
-            Api.OFFSET_COMMIT,
-            group_id=GROUP,
-            generation_id_or_member_epoch=self._generation,
-            member_id=self._member_id,
-            group_instance_id=None,
-            topics=[{"topic_id": topic_id, "partitions": [part]}],
-        )
+        try:
+            answer = await self._ask_coordinator(
+                Api.OFFSET_COMMIT,
+                group_id=GROUP,
+                generation_id_or_member_epoch=generation,
+                member_id=self._member_id,
+                group_instance_id=None,
+                topics=[{"topic_id": topic_id, "partitions": [part]}],
+            )
+        except Failed:
+            commits.give_up(key, generation, position)
+            raise
         if not self._note(answer.topics[0].partitions[0].error_code):
             return False
-        if position < before:
-            raise Violation(
-                f"{self.name} could commit {position} of {self._topic}-{partition} in generation "
-                f"{self._generation} after {before} was acknowledged"
-            )
-        commits.acknowledged[key] = max(position, commits.acknowledged.get(key, -1))
+        place = f"{self._topic}-{partition}"
+        commits.commit(self.name, place, key, since, generation, position)
         self._history.count("offset committed")
         return True
 

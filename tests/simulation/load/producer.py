@@ -54,6 +54,8 @@ class Producer(Talker):
         self._acks = acks
         self._every_s = every_s
         self._number = 0
+        # Values are at least so long.
+        self.width = 0
         self.is_done = False
 
     async def run(self) -> None:
@@ -94,7 +96,7 @@ class Producer(Talker):
                 self._number,
                 self._topic,
                 (leader.topic_id, self._partition),
-                f"{self.name}:{self._number}".encode(),
+                f"{self.name}:{self._number}".encode().ljust(self.width, b"."),
                 self._acks,
                 isinstance(self, Idempotent),
                 self.loop.now_s,
@@ -160,7 +162,7 @@ class Idempotent(Producer):
 
     async def run(self) -> None:
         window: deque[_Batch] = deque()
-        producer_id, sequence = await self._begin()
+        producer_id, sequence = await self.begin()
         leader = await self.find_leader(self._topic, self._partition)
         while not self.is_stopping or window:
             while len(window) < 1 + self.dice.randrange(_MOST_IN_FLIGHT) and not self.is_stopping:
@@ -186,12 +188,21 @@ class Idempotent(Producer):
                         )
                     # Another topic, or one that forgot: what is open stays unknown.
                     window.clear()
-                    producer_id, sequence = await self._begin()
+                    producer_id, sequence = await self.begin()
                 leader = found
             await self.pause(self._every_s)
         self.is_done = True
 
-    async def _begin(self) -> tuple[int, int]:
+    async def write_once(self, leader: Leader, producer_id: int, sequence: int) -> Error:
+        """Send one record under this number, once; Failed if nobody knows what became of it."""
+        writes = self._next_writes(leader, 1)
+        data = self._encode(
+            writes, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+        )
+        return Error((await self._produce(leader, data)).error_code)
+
+    async def begin(self) -> tuple[int, int]:
+        """Get a producer id, and the first number under it."""
         while True:
             try:
                 answer = await self.ask(

@@ -54,6 +54,8 @@ class Subscriber(Talker):
         self._instance_id = name if self.dice.random() < 0.4 else None
         self._coordinator: int | None = None
         self._lives = 0
+        # The last epoch that each of its lives was told; _LEAVES once the coordinator forgot it.
+        self._epochs: dict[str, int] = {}
         # In the end nobody comes or goes.
         self.is_calm = False
         self._begin_anew()
@@ -103,7 +105,7 @@ class Subscriber(Talker):
             return
         self._history.count("subscriber heard")
         began_s, self._unheard_s, self._is_full = self._unheard_s, None, False
-        self._epoch = int(answer.member_epoch)
+        self._epoch = self._epochs[self._member_id] = int(answer.member_epoch)
         for claim in self._claims.values():
             claim.session_s = sent_s + SESSION_S
         if answer.assignment is not None:
@@ -155,6 +157,7 @@ class Subscriber(Talker):
         if error in _ELSEWHERE:
             self._coordinator, self._is_full = None, True
         elif error in _GONE:
+            self._epochs[self._member_id] = _LEAVES
             self._lose_all()
         elif error not in _AGAIN:
             raise Violation(f"{self.name} was told {error.name}")
@@ -205,7 +208,7 @@ class Subscriber(Talker):
         member_id, instance_id = self._member_id, self._instance_id
         self._history.count("subscriber left")
         self._lose_all()
-        await self._ask_coordinator(
+        answer = await self._ask_coordinator(
             Api.CONSUMER_GROUP_HEARTBEAT,
             group_id=GROUP,
             member_id=member_id,
@@ -215,6 +218,8 @@ class Subscriber(Talker):
             subscribed_topic_names=None,
             topic_partitions=None,
         )
+        if Error(answer.error_code) is Error.NONE:
+            self._epochs[member_id] = _LEAVES
         await self.pause(self.dice.choice([0.1, 2.0]))
 
     async def _crash(self) -> None:
@@ -258,8 +263,16 @@ class Subscriber(Talker):
         return None
 
     async def _commit_late(self, member_id: str, partition: int, position: int, epoch: int) -> None:
-        """Commit what was given up, by the epoch in which it was one's own."""
+        """Commit what was given up, by the epoch in which it was one's own, once that is over.
+
+        It goes on while there is more to give up, as in Kafka (KAFKA-19974). A member's commits in
+        its own epoch count for every partition, even for one that another has got by then.
+        """
         await self.pause(self.dice.choice([0.3, 1.0, 3.0]))
+        while self._epochs[member_id] == epoch:
+            if member_id != self._member_id or self.is_stopping:
+                return
+            await self.pause(0.3)
         if partition in self._claims:
             return
         try:

@@ -249,9 +249,15 @@ class Transactional(Talker):
             elif commits and not was_unanswered:
                 attempt.fate = Fate.REFUSED
             if code in _ABORTABLE:
-                if commits:
+                if not commits:
+                    return
+                assert self.coordinator is not None
+                if self._ledger.coordinates(self.coordinator, self._id):
                     raise Violation(f"{self.name} was told {code.name} for the commit of {attempt}")
-                return
+                # A coordinator without a session that has not heard of it yet: what it remembers
+                # is over, and it can decide nothing. So with Kafka, whose producers give up, too.
+                self._history.count(f"{code.name} of a former coordinator")
+                raise Fenced
             self._refused(code, "end")
         self._ledger.taken(self._id, self.name, self.identity, sent_s, "end a transaction")
         attempt.fate = Fate.COMMITTED if commits else Fate.REFUSED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutations.mutation import Mutation
+from tests.simulation.mutations.mutation import ANYTHING, Mutation
 
 _DIVERGENCE = "moldau.broker.replication.divergence"
 _TRUNCATION = "moldau.log.truncation"
@@ -32,6 +32,22 @@ EPOCHS = (
         "log.epochs.assign(epoch, base)",
         "compaction",
         14,
+    ),
+    Mutation(
+        "an epoch that goes on behind an empty one is taken for later than it began",
+        "moldau.log.epochs",
+        "(epochs[-1] > epoch or",
+        "(epochs[-1] >= epoch or",
+        ANYTHING,
+        691,
+    ),
+    Mutation(
+        "an unclean start believes the file of epochs rather than the batches",
+        "moldau.log.recovery",
+        "if 0 <= header.leader_epoch != epochs.epoch_at(written):",
+        "if header.leader_epoch > epochs.latest:",
+        ANYTHING,
+        691,
     ),
     Mutation(
         "a flush that the disk refused is tried again (fsyncgate)",

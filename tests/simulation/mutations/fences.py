@@ -37,4 +37,21 @@ FENCES = (
             ),
         ),
     ),
+    Mutation(
+        "a coordinator that has moved says that a transaction is complete",
+        "moldau.broker.coordination.transactions.coordinator",
+        "held.id, marker, lambda: not shard.has_ended, lambda: self._complete(shard, held)",
+        "held.id, marker, lambda: True, lambda: self._complete(shard, held)",
+        "late transactions",
+        18,
+        # Or a journal writes nothing in another epoch than its own.
+        also=(
+            (
+                _JOURNAL,
+                "        return partition.is_leader and partition.leader_epoch =="
+                " self.leader_epoch\n",
+                "        return partition.is_leader\n",
+            ),
+        ),
+    ),
 )

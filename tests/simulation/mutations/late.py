@@ -10,6 +10,9 @@ _GROUPS_HELD = "moldau.broker.coordination.groups.held"
 _STATES = "moldau.log.producers.states"
 _INIT = "moldau.broker.api.transactions.init_producer_id"
 _CONNECTION = "moldau.broker.net.connection"
+_FOLLOWED = "moldau.broker.replication.follower.followed"
+_CUT_IS_UNFORCED = "        if has_unforced_cut(log):\n            return True\n"
+_REFUSED_WRITES = "moldau.broker.partitions.refused_writes"
 _SHARE_COORDINATOR = "moldau.broker.coordination.share.coordinator"
 
 LATE_TRANSACTIONS = (
@@ -162,6 +165,21 @@ LATE_TRANSACTIONS = (
         "",
         "prepared",
     ),
+    Mutation(
+        "a producer goes on whose transactional id has another producer id by now (KIP-360)",
+        _MACHINE,
+        "    return expected.producer_id in (found.producer.producer_id, found.owner.producer_id)"
+        " or (\n",
+        "    return True or (\n",
+        "expired id",
+    ),
+    Mutation(
+        "a transactional id is forgotten while it has a transaction open",
+        _MACHINE,
+        "    return found.state in _AT_REST and found.updated_ms",
+        "    return found.updated_ms",
+        "prepared for long",
+    ),
 )
 
 LATE_REPLICATION = (
@@ -251,6 +269,54 @@ LATE_REPLICATION = (
                 "            pass\n",
             ),
         ),
+    ),
+    Mutation(
+        "a follower copies on before the disk has forgotten what it cut off",
+        _FOLLOWED,
+        _CUT_IS_UNFORCED,
+        "        if False:\n            return True\n",
+        "mixed pages",
+        1,
+    ),
+    Mutation(
+        "a flush leaves out a file that was cut before another one was begun",
+        "moldau.log.truncation",
+        "        log.flushed = min(log.flushed, max(segment.base, log.log_start))\n",
+        "",
+        "returned tail",
+        1,
+        # Or the cut is forced to disk before anything follows it.
+        also=((_FOLLOWED, _CUT_IS_UNFORCED, "        if False:\n            return True\n"),),
+    ),
+    Mutation(
+        "the name of a log's first file is not forced to disk before the second is begun",
+        "moldau.log.segments.segments",
+        "        if base != self._durable_base:\n",
+        "        if False:\n",
+        "lost name",
+        also=(
+            # Or a log whose names were never forced is put aside whole.
+            (
+                "moldau.log.store.store",
+                "        return is_empty or self.life.last.held(topic_id, partition)\n",
+                "        return True\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "a producer is told for ever to try again what waits for a number that was lost",
+        _REFUSED_WRITES,
+        "self.blocked += self.include(sequence) or self.reason in _PASSING",
+        "self.blocked += self.include(sequence)",
+        "lost acknowledgement",
+    ),
+    Mutation(
+        "a batch that has to wait for a lost one is taken for the first that was refused",
+        _REFUSED_WRITES,
+        "            and _is_after(sequence,"
+        " known.expected(partition.log.producers.get(producer_id)))\n",
+        "            and False\n",
+        "lost acknowledgement",
     ),
     Mutation(
         "whoever comes into sync may be in another life by then (KIP-903)",

@@ -84,12 +84,36 @@ LOG = (
         "compaction",
     ),
     Mutation(
+        "compacted files are not forced to disk before they replace others",
+        "moldau.log.compaction.compactor",
+        "        os.fsync(new.open().fd)\n",
+        "        pass\n",
+        "compaction",
+        32,
+    ),
+    Mutation(
         "a log of a deleted topic is taken for that of a topic with the same name",
         "moldau.broker.partitions.replicas",
         "        if log is not None and log.topic_id not in (None, topic.id):\n",
         "        if False:\n",
         ANYTHING,
         4,
+    ),
+    Mutation(
+        "a log that has lost its topic's id is taken for that of the topic with its name",
+        "moldau.log.store.store",
+        "        return is_empty or self.life.last.held(topic_id, partition)\n",
+        "        return True\n",
+        ANYTHING,
+        874,
+        (
+            (
+                # Or it would lose the id less often.
+                _RECOVERY,
+                "        if not is_clean or not end:\n",
+                "        if False:\n",
+            ),
+        ),
     ),
     Mutation(
         "a repeated batch is written again",

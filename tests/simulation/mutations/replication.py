@@ -48,8 +48,16 @@ REPLICATION = (
         _IN_SYNC,
         "self.followers[replica].reset(NEVER)\n        self._count()",
         "pass\n        self._count()",
-        "losses",
-        55,
+        "given up place",
+        also=(
+            # Or the cluster would refuse nearly always (KIP-903).
+            (
+                "moldau.cluster.zookeeper.commits",
+                "        return [Check(self._paths.folder(broker), registrations[broker])"
+                " for broker in joining]\n",
+                "        return []\n",
+            ),
+        ),
     ),
     Mutation(
         "a leader does not look where a follower's log parts from its own (KIP-101)",

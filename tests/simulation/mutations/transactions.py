@@ -67,6 +67,13 @@ TRANSACTIONS = (
         "transactions",
     ),
     Mutation(
+        "the end of a transaction does not raise its producer's epoch (KIP-890)",
+        _MACHINE,
+        "min(owner.epoch + raises, HIGHEST_EPOCH))\n    marking",
+        "owner.epoch)\n    marking",
+        "transactions",
+    ),
+    Mutation(
         "a commit is confirmed that came after its time-out (KAFKA-20785)",
         _MACHINE,
         "    if is_retry and not is_same:\n",

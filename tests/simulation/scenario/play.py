@@ -13,6 +13,7 @@ from typing import Any
 
 from moldau.broker.coordination.transactions import machine
 from moldau.log.producers import states
+from tests.simulation.checks.commits import Commits
 from tests.simulation.checks.history import History, Place, Violation
 from tests.simulation.checks.metadata import Metadata
 from tests.simulation.checks.replication import Monitor
@@ -25,7 +26,7 @@ from tests.simulation.load.committed_reader import CommittedReader
 from tests.simulation.load.consumer import Consumer
 from tests.simulation.load.copier import Copier
 from tests.simulation.load.keyed import Keyed, KeyedReader
-from tests.simulation.load.member import Commits, Member, Observer
+from tests.simulation.load.member import Member, Observer
 from tests.simulation.load.producer import Idempotent, Producer
 from tests.simulation.load.share_member import GROUP
 from tests.simulation.load.transactional import PARTITIONS, Transactional
@@ -76,7 +77,7 @@ class Play:
         self._monitor = Monitor(self.world, self._metadata)
         self._faults = Faults(self.world, self._metadata)
         self._commits = Commits()
-        self._ledger = Ledger(lambda: self.world.loop.now_s)
+        self._ledger = Ledger(lambda: self.world.loop.now_s, self._metadata.coordinates)
         self._groups = Groups(self.world, self._history, self._metadata)
         self._producers: list[Producer | Transactional] = []
         self._readers: list[Consumer | Member] = []
@@ -139,6 +140,9 @@ class Play:
         ):
             if self._uses(topic):
                 self._make(maker, topic, partitions, more)
+        if self._uses(OTHER) and not any(load.kind == "recreate" for load in scenario.loads):
+            # Whoever would make it was left away.
+            self._make(maker, OTHER, 1, {})
         if self._uses(SHARED):
             self._make(maker, DEAD_LETTERS, 1, {})
             maker.is_done = False

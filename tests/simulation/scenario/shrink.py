@@ -14,10 +14,10 @@ Fails = Callable[[Scenario], Outcome]
 
 
 def shrink(failed: Outcome, within_s: float = 60.0, again: Fails = play) -> Outcome:
-    """Leave away faults and clients, and cut the time, for as long as it still fails.
+    """Leave away faults and clients, and cut the time, for as long as it fails in the same way.
 
-    A scenario that lacks something takes another course from there on, so this may fail in another
-    way than it did; the last one that failed is returned.
+    A scenario that lacks something takes another course from there on, and may fail because of what
+    it lacks.
     """
     until = time.monotonic() + within_s
     best = failed
@@ -44,9 +44,16 @@ def _first(
         if time.monotonic() > until:
             return None
         outcome = again(candidate)
-        if outcome.failure is not None:
+        if _way(outcome) == _way(best):
             return outcome
     return None
+
+
+def _way(outcome: Outcome) -> list[str] | None:
+    """What went wrong, but for the names and numbers of where and when."""
+    if outcome.failure is None:
+        return None
+    return [word for word in outcome.failure.split() if word.strip(",.:;").isalpha()]
 
 
 def _cut(failed: Outcome) -> Scenario:

@@ -165,7 +165,7 @@ def test_columns_become_a_schema_that_reads_back() -> None:
         ({"type": "nonsense"}, "not an Avro schema"),
         (
             {"type": "record", "name": "R", "fields": [{"name": "x", "type": ["int", "string"]}]},
-            "a union of int, string does not have a single type",
+            "a union of int, string has no single column type",
         ),
         (
             {"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]},

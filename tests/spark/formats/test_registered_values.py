@@ -89,10 +89,10 @@ def test_columns_of_a_json_schema() -> None:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"type": "string"}, "must be of an object"),
+        ({"type": "string"}, "must describe an object"),
         ({"properties": {"a": {}}}, "any type"),
         ({"properties": {"a": True}}, "any value"),
-        ({"properties": {"a": {"type": ["string", "integer"]}}}, "single type"),
+        ({"properties": {"a": {"type": ["string", "integer"]}}}, "single column type"),
         ({"properties": {"a": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}}, "union"),
         ({"properties": {"a": {"$ref": "#"}}}, "contains itself"),
         ({"properties": {"a": {"type": "array"}}}, "array"),

@@ -238,7 +238,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(
     monkeypatch.setattr(shared_batches, "_told", set())
     topic = Topic()
     check(list(SharedBatches(folder, "a", 2).read(of(0, 20), topic.parse)), 0, 20)
-    assert "open to" in caplog.text
+    assert "other users can access it" in caplog.text
     assert not folder.exists()
 
 

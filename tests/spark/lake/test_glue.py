@@ -63,7 +63,7 @@ def test_a_name_that_another_table_has_is_refused(tmp_path: Path) -> None:
     mine, other = (Location.parse(str(tmp_path / name), None) for name in ("mine", "other"))
     GlueEntry("shop.orders", GLUE, other).register(pa.schema([("id", pa.int64())]))
     entry = GlueEntry("shop.orders", GLUE, mine)
-    with pytest.raises(LakeError, match=r"shop\.orders is the name of a table at .*/other in Glue"):
+    with pytest.raises(LakeError, match=r"shop\.orders is a table at .*/other in Glue"):
         entry.require_free()
     with pytest.raises(LakeError, match="choose another name"):
         entry.register(pa.schema([("id", pa.int64())]))
@@ -73,7 +73,7 @@ def test_a_name_that_another_table_has_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "catalog", "said"),
     [
-        ("orders", GLUE, "is not the name of a table in Glue: database.table"),
+        ("orders", GLUE, "is not a Glue table name; write database.table"),
         ("shop.orders", {"type": "rest"}, "are registered in AWS Glue only"),
         ("", GLUE, "give 'table', the name that it has in the catalog"),
     ],

@@ -64,7 +64,7 @@ def test_a_history_has_every_version_and_no_flag(
     assert "gone" not in rows_of(kind, path)[0]
     with pytest.raises(SchemaConflict, match="'lsn' is needed for the history, but null in 1 rows"):
         sink.write(frame(spark, [(1, "a", 10, None, "x", False)]), 3)  # type: ignore[list-item]
-    with pytest.raises(SchemaConflict, match="'valid_to' is a name that scd = 2 needs"):
+    with pytest.raises(SchemaConflict, match="'valid_to' is a name that scd = 2 reserves"):
         sink.write(frame(spark, []).selectExpr("*", "at AS valid_to"), 3)
     settings: dict[str, Any] = {"order_by": ["lsn"], "valid_from": "at", "scd": 2}
     other = sink_to(kind, path, app_id="b", mode="upsert", keys=["p"], **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import polars
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from moldau.spark.lake import (
@@ -204,6 +205,27 @@ def test_an_incompatible_change_stops_before_anything_is_written(
     assert (data_files(path), DeltaTable(path).version()) == (files, version)
     sink.write(spark.sql("select 2 a"), 1)
     assert values_of(path, "a") == [1, 2]
+
+
+def test_a_wider_number_says_how_to_widen_the_table_which_then_takes_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    sink = DeltaSink(path, app_id="app")
+    sink.write(spark.sql("SELECT 1 AS n"), 0, offsets(0, 1))
+    wide = spark.sql("SELECT 1L << 40 AS n")
+    said = "stop what writes to it and rewrite it with n as int64 (docs/lake.md#wider-numbers)"
+    with pytest.raises(SchemaConflict, match=re.escape(said)):
+        sink.write(wide, 1, offsets(1, 2))
+    # As in the docs.
+    table = DeltaTable(path).to_pyarrow_dataset()
+    schema = pa.schema([("n", pa.int64())])
+    rows = pa.RecordBatchReader.from_batches(schema, (b.cast(schema) for b in table.to_batches()))
+    write_deltalake(path, rows, mode="overwrite", schema_mode="overwrite")
+    again = DeltaSink(path, app_id="app")
+    assert again.write(spark.sql("SELECT 1 AS n"), 0, offsets(0, 1)) == Written(skipped=True)
+    again.write(wide, 1, offsets(1, 2))
+    assert values_of(path, "n") == [1, 1 << 40]
 
 
 def test_a_table_with_rules_of_its_own_or_other_folders_is_refused(

@@ -123,7 +123,7 @@ def test_rows_that_nothing_puts_in_order_are_an_error(spark: SparkSession, tmp_p
         sink.write(twice, 0)
     assert rows_of(path) == []
     same_record = twice.selectExpr("*", _order("7"))
-    with pytest.raises(LakeError, match="nothing says which is newer; give order_by"):
+    with pytest.raises(LakeError, match="nothing says which row is newer; give order_by"):
         sink.write(same_record, 0)
     # The same row twice is no question, and a later batch is newer than an earlier one.
     sink.write(twice.where("v <> 'a'"), 0)

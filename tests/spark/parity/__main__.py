@@ -1,10 +1,10 @@
 """The parity of Spark's own connector and ours: each feature is tried on both, and written down.
 
-    python -m tests.spark.parity [FILE [STEP]]
+    python -m tests.spark.parity [FILE [FIRST STEP]]
 
 writes the outcomes as JSON, without FILE for the table in docs/spark.md (then run `make docs`).
-With STEP, only every so many features are tried. Without Spark's own connector, the exit status is
-3.
+With FIRST and STEP, only those of each STEPth feature of a part, from number FIRST on.
+Without Spark's own connector, the exit status is 3.
 """
 
 from __future__ import annotations
@@ -41,18 +41,20 @@ appender.console.layout.pattern = %p %c{1}: %m%n
 """
 
 
-def main(target: Path = PARITY, step: int = 1) -> int:
+def main(target: Path = PARITY, first: int = 0, step: int = 1) -> int:
     connector, jars = own_connector()
     with tempfile.TemporaryDirectory(prefix="moldau-parity-") as temporary:
         folder = Path(temporary)
         with stderr_in(folder / "log"):
-            found = outcomes(jars, folder, folder / "log", step)
+            found = outcomes(jars, folder, folder / "log", slice(first, None, step))
     versions = {"spark": version("pyspark"), "connector": connector}
     target.write_text(json.dumps({**versions, "parts": found}, indent=2) + "\n")
     return 0
 
 
-def outcomes(jars: Sequence[Path], folder: Path, log: Path, step: int) -> list[dict[str, object]]:
+def outcomes(
+    jars: Sequence[Path], folder: Path, log: Path, chosen: slice
+) -> list[dict[str, object]]:
     logging = folder / "log4j2.properties"
     logging.write_text(LOGGING)
     config = {
@@ -73,7 +75,7 @@ def outcomes(jars: Sequence[Path], folder: Path, log: Path, step: int) -> list[d
         try:
             scenes = [Scene(spark, broker, name, folder, log) for name in (OWN, OURS)]
             parts: list[dict[str, object]] = [
-                {"title": part.title, "features": list(rows(part, scenes, unforeseen, step))}
+                {"title": part.title, "features": list(rows(part, chosen, scenes, unforeseen))}
                 for part in PARTS
             ]
         finally:
@@ -84,10 +86,10 @@ def outcomes(jars: Sequence[Path], folder: Path, log: Path, step: int) -> list[d
 
 
 def rows(
-    part: Part, scenes: Sequence[Scene], unforeseen: list[Exception], step: int
+    part: Part, chosen: slice, scenes: Sequence[Scene], unforeseen: list[Exception]
 ) -> Iterator[dict[str, object]]:
     """Yield what is to be said of each feature; what no trial foresees is kept for the end."""
-    for feature in part.features[::step]:
+    for feature in part.features[chosen]:
         try:
             own, ours = (feature.outcome(scene) for scene in scenes)
         except Exception as problem:
@@ -115,5 +117,4 @@ def stderr_in(log: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    file = Path(sys.argv[1]) if sys.argv[1:] else PARITY
-    sys.exit(main(file, int(sys.argv[2]) if sys.argv[2:] else 1))
+    sys.exit(main(Path(sys.argv[1]) if sys.argv[1:] else PARITY, *map(int, sys.argv[2:])))

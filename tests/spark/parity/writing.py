@@ -49,7 +49,7 @@ def no_topic(scene: Scene) -> str:
 
 
 @writes.feature(
-    "null in the column `topic`", {"contains a null topic|null for its topic": "refused"}
+    "null in the column `topic`", {"contains a null topic|a row has no topic": "refused"}
 )
 def null_topic(scene: Scene) -> str:
     scene.write(scene.spark.sql("select string(null) as topic, '1' as value"))

@@ -155,7 +155,7 @@ def test_logs_in_avro_are_kept_and_their_errors_grouped(
     ]
     assert reasons == [
         "no schema has the id 99",
-        "a value with a schema id begins with 0, but this one with 112",
+        "a value with a schema id begins with 0, but this one begins with 112",
     ]
 
 

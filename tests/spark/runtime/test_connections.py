@@ -61,18 +61,21 @@ def test_a_planner_that_java_no_longer_needs_ends_without_a_stack(short_folder: 
         ) as daemon,
         socket.socket(socket.AF_UNIX) as java,
     ):
-        assert daemon.stdout is not None
-        (length,) = unpack(">i", daemon.stdout.read(4))
-        java.connect(daemon.stdout.read(length))
-        java.settimeout(60)
-        (pid,) = unpack(">i", java.recv(4, socket.MSG_WAITALL))
-        java.sendall(LOOKUP)
-        answer = b""
-        while not answer.endswith(END_OF_STREAM):
-            some = java.recv(65536)
-            assert some, log.read_text()
-            answer += some
-        assert b"moldau" in answer
-        java.close()
-        until(lambda: not Path(f"/proc/{pid}").exists(), "the planner's end", 60)
+        try:
+            assert daemon.stdout is not None
+            (length,) = unpack(">i", daemon.stdout.read(4))
+            java.connect(daemon.stdout.read(length))
+            java.settimeout(60)
+            (pid,) = unpack(">i", java.recv(4, socket.MSG_WAITALL))
+            java.sendall(LOOKUP)
+            answer = b""
+            while not answer.endswith(END_OF_STREAM):
+                some = java.recv(65536)
+                assert some, log.read_text()
+                answer += some
+            assert b"moldau" in answer
+            java.close()
+            until(lambda: not Path(f"/proc/{pid}").exists(), "the planner's end", 60)
+        finally:
+            daemon.kill()
     assert log.read_text() == ""

@@ -11,8 +11,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from moldau.peer.cluster import Cluster
 from moldau.peer.connection import Connection
 from moldau.peer.errors import ConnectionLost
+from moldau.peer.ledger import Ledger
 from moldau.spark.errors import OptionError
-from moldau.spark.sink.committing import Committer, Fenced, TransactionLost
+from moldau.spark.sink.commit_log import CommitLog
+from moldau.spark.sink.committing import AlreadyDecided, Committer, Fenced, TransactionLost
 from moldau.spark.sink.options import SinkOptions
 from moldau.spark.sink.recovery import recover
 from moldau.spark.sink.stage import Stage, stage_rows
@@ -119,6 +121,27 @@ def test_a_decision_that_lands_after_the_claim_of_another_does_not_count(
     assert found.run == "lives"
 
 
+def test_the_second_of_two_writes_of_a_batch_at_once_is_refused(
+    moldau_session_broker: Broker, settings: StagingSettings, committer: Committer,
+    topic: str, query: str,
+) -> None:  # fmt: skip
+    """Two threads of a `foreachBatch`, to one topic: both have staged when the first decides."""
+    batch = BatchName(query, "run", 0)
+    first, second = (staged(settings, batch, topic, value) for value in "ab")
+    commit_by(committer, [first])
+    with (
+        Cluster(settings.bootstrap, settings.peer) as cluster,
+        pytest.raises(AlreadyDecided, match="write the union of the frames"),
+    ):
+        commit_by(Committer(cluster), [second])
+    # Nor if a later batch is decided by then.
+    commit_by(committer, [staged(settings, batch._replace(number=1), topic, "c")])
+    with pytest.raises(AlreadyDecided):
+        commit_by(committer, [second])
+    assert values(moldau_session_broker, topic) == ["a", "c"]
+    assert committer.ongoing(query) == []
+
+
 def test_lost_answers_change_nothing(
     moldau_session_broker: Broker, settings: StagingSettings, topic: str, query: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -187,6 +210,60 @@ def test_a_single_write_is_finished_by_the_next_use_of_the_sink(
     assert values(moldau_session_broker, topic) == ["a", "b"]
     committer.read("")
     assert single.query not in committer.log.commits.queries
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+@pytest.mark.parametrize("finisher", ["another query", "recovery"])
+def test_a_single_write_that_somebody_else_finished_is_known_to_be_committed(
+    moldau_session_broker: Broker, settings: StagingSettings, committer: Committer, topic: str,
+    query: str, monkeypatch: pytest.MonkeyPatch, finisher: str, *, is_repeated: bool,
+) -> None:  # fmt: skip
+    """Its driver hears of its decision late, or has to append it once more."""
+    single = BatchName(query, query, 0, is_single=True)
+    task = staged(settings, single, topic, "a")
+    staged(settings, single, topic, "an attempt that lost")
+    append = Ledger._append_once
+
+    def late(self: Ledger, batch: bytes) -> int:
+        monkeypatch.undo()
+        appended = append(self, batch)
+        if finisher == "another query":
+            stage(settings, BatchName(f"{query}-other", "run", 0), topic, "other")
+        else:
+            with Cluster(settings.bootstrap, settings.peer) as cluster:
+                recover(cluster, older_than_ms=3_600_000, query=query)
+        if is_repeated:
+            raise ConnectionLost("broker", "the answer is lost")
+        return appended
+
+    monkeypatch.setattr(Ledger, "_append_once", late)
+    commit_by(committer, [task])
+    assert values(moldau_session_broker, topic) == ["a"]
+    assert committer.ongoing(query) == []
+    with Cluster(settings.bootstrap, settings.peer) as cluster:
+        assert query not in CommitLog(cluster).read().queries
+
+
+def test_a_single_write_that_was_lost_and_given_up_meanwhile_has_failed(
+    moldau_session_broker: Broker, settings: StagingSettings, committer: Committer, topic: str,
+    query: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    single = BatchName(query, query, 0, is_single=True)
+    tasks = [staged(settings, single, topic, "a"), staged(settings, single, topic, "b")]
+    append = Ledger._append_once
+
+    def late(self: Ledger, batch: bytes) -> int:
+        monkeypatch.undo()
+        appended = append(self, batch)
+        with Cluster(settings.bootstrap, settings.peer) as cluster:
+            Committer(cluster).coordinators.abort([tasks[1].transaction.id])
+            recover(cluster, older_than_ms=3_600_000, query=query, gives_up=True)
+        return appended
+
+    monkeypatch.setattr(Ledger, "_append_once", late)
+    with pytest.raises(TransactionLost, match=tasks[1].transaction.id):
+        commit_by(committer, tasks)
+    assert values(moldau_session_broker, topic) == ["a"]
 
 
 def test_recovery_commits_what_was_decided_and_aborts_the_rest(
@@ -284,5 +361,5 @@ def test_a_broker_that_cannot_is_an_error_if_exactly_once_was_asked_for(
     given = {"kafka.bootstrap.servers": moldau_session_broker.bootstrap, "topic": topic}
     assert stage_rows(SinkOptions.parse(given, schema), batch, rows) is None
     wanted = SinkOptions.parse(given | {"exactlyOnce": "true"}, schema)
-    with pytest.raises(OptionError, match="exactlyOnce: the brokers cannot do that"):
+    with pytest.raises(OptionError, match="exactlyOnce: the brokers do not support this"):
         stage_rows(wanted, batch, rows)

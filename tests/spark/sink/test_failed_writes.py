@@ -253,12 +253,14 @@ def test_a_task_that_begins_after_recovery_forgot_its_write_stages_nothing(
     query: str,
 ) -> None:  # fmt: skip
     batch = BatchName(query, query, 0, is_single=True)
-    staged(settings, batch, topic, "a")
+    task = staged(settings, batch, topic, "a")
     with Cluster(settings.bootstrap, settings.peer) as cluster:
         recover(cluster, older_than_ms=-1, query=query)
     assert query not in committer.log.read().queries
     with pytest.raises(Stopped):
         stage(settings, batch, topic, "late")
+    with pytest.raises(Stopped):
+        commit_by(committer, [task])
     assert committer.ongoing(query) == []
     assert values(moldau_session_broker, topic) == []
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from msgspec.structs import replace as changed
 
+from moldau.broker.server import Broker as Server
+from moldau.peer.cluster import Cluster
+from moldau.peer.coordinators import Coordinators
 from moldau.spark.errors import WriteFailed
 from moldau.spark.sink.letter_ranges import LetterRanges, Letters, LettersEnded, without
 from moldau.spark.sink.staged_letters import Letter, Reading, StagedLetters, open_letters
 from moldau.spark.source.ranges import OffsetRange
 from moldau.testing import Broker
+from moldau.testing.waiting import until
+from moldau.wire.errors import Error
+from tests.broker.wire_client import inside
 from tests.spark.topics import fresh_topic, read_by_librdkafka
 
 _scopes = itertools.count()
@@ -78,7 +85,7 @@ def test_an_attempt_that_overlaps_in_part_is_to_be_made_again(
     broker = moldau_session_broker
     one, other = attempt(broker, scope, topic, 0, 5), attempt(broker, scope, topic, 3, 8)
     one.flush()
-    with pytest.raises(WriteFailed, match="looked at again"):
+    with pytest.raises(WriteFailed, match="checked again"):
         other.flush()
     other.discard()
     attempt(broker, scope, topic, 3, 8).flush()
@@ -105,6 +112,37 @@ def test_letters_whose_transaction_is_lost_are_written_again(
     for _ in range(2):
         attempt(broker, scope, topic, 0, 3).flush()
     assert found(broker, topic) == [0, 1, 2]
+
+
+def expire(broker: Broker, id: str) -> None:
+    """Let nobody have used a transactional id for very long."""
+
+    def change(server: Server) -> None:
+        shard = server.transactions.shards.find(id)
+        held = shard.by_id[id]  # type: ignore[union-attr]
+        assert held.value is not None
+        held.value = changed(held.value, updated_ms=0)
+
+    inside(broker, change)
+
+
+@pytest.mark.moldau({"transaction.remove.expired.transaction.cleanup.interval.ms": 50})
+def test_letters_whose_transaction_timed_out_and_expired_are_written_again(
+    moldau_broker: Broker, scope: str
+) -> None:
+    """The pipeline was down for longer than the coordinator remembers."""
+    topic = fresh_topic(moldau_broker)
+    died = attempt(moldau_broker, scope, topic, 0, 3)
+    entry = decided(died)
+    with Cluster(died._stage.settings.bootstrap) as cluster:
+        coordinators = Coordinators(cluster)
+        coordinators.abort([entry.transaction.id])
+        expire(moldau_broker, entry.transaction.id)
+        unknown = {entry.transaction: Error.INVALID_PRODUCER_ID_MAPPING}
+        until(lambda: coordinators.end([entry.transaction], commits=False) == unknown)
+    for _ in range(2):
+        attempt(moldau_broker, scope, topic, 0, 3).flush()
+    assert found(moldau_broker, topic) == [0, 1, 2]
 
 
 def test_old_entries_are_deleted(moldau_session_broker: Broker, scope: str, topic: str) -> None:

@@ -1,13 +1,9 @@
-"""Exactly once against Apache Kafka itself, where one is running; no Spark.
-
-Name it in MOLDAU_TEST_KAFKA_BOOTSTRAP (HOST:PORT), 4.0 or newer.
-"""
+"""Exactly once against Apache Kafka itself; no Spark."""
 
 from __future__ import annotations
 
-import os
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -19,30 +15,29 @@ from moldau.spark.sink.staged import BatchName, commit_by
 from moldau.testing.waiting import until
 from tests.spark.sink.staging import decide, stage, staged, staging, values
 
-BOOTSTRAP = os.environ.get("MOLDAU_TEST_KAFKA_BOOTSTRAP", "")
-
-pytestmark = [
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(
-        not BOOTSTRAP, reason="MOLDAU_TEST_KAFKA_BOOTSTRAP names no Apache Kafka to test against"
-    ),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
+@dataclass(frozen=True)
 class Kafka:
-    bootstrap = BOOTSTRAP
+    bootstrap: str
 
 
 @pytest.fixture
-def topic() -> str:
+def kafka(kafka_bootstrap: str) -> Kafka:
+    return Kafka(kafka_bootstrap)
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
     name = f"moldau-sink-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(60)
     return name
 
 
-def test_rows_are_committed_once_through_restarts_and_zombies(topic: str) -> None:
-    settings = staging(Kafka())
+def test_rows_are_committed_once_through_restarts_and_zombies(kafka: Kafka, topic: str) -> None:
+    settings = staging(kafka)
     query = f"kafka-{topic}"
     first = BatchName(query, "first", 0)
     with Cluster(settings.bootstrap, settings.peer) as cluster:
@@ -60,23 +55,23 @@ def test_rows_are_committed_once_through_restarts_and_zombies(topic: str) -> Non
         commit_by(committer, [staged(settings, second, topic, "c")])
         with pytest.raises(Fenced):
             stage(settings, BatchName(query, "first", 1), topic, "c")
-        until(lambda: values(Kafka(), topic) == ["a", "b", "c"])
+        until(lambda: values(kafka, topic) == ["a", "b", "c"])
         assert committer.ongoing(query) == []
 
 
-def test_a_decided_transaction_that_timed_out_is_named(topic: str) -> None:
-    settings = staging(Kafka())
+def test_a_decided_transaction_that_timed_out_is_named(kafka: Kafka, topic: str) -> None:
+    settings = staging(kafka)
     query = f"kafka-{topic}"
     batch = BatchName(query, "run", 0)
     with Cluster(settings.bootstrap, settings.peer) as cluster:
         committer = Committer(cluster)
         lost = staged(replace(settings, timeout_ms=1000), batch, topic, "a")
         decide(committer, batch, lost, is_two_phase=False)
-        # Kafka looks every ten seconds.
+        # Kafka looks for such every ten seconds, unless it is told otherwise.
         until(lambda: committer.ongoing(query) == [], within_s=60)
         with pytest.raises(TransactionLost, match=lost.transaction.id):
             stage(settings, BatchName(query, "second", 0), topic, "a")
         (outcome,) = recover(cluster, older_than_ms=0, query=query, gives_up=True)
         assert outcome.given_up == (lost.transaction.id,)
         commit_by(committer, [staged(settings, BatchName(query, "third", 1), topic, "b")])
-        until(lambda: values(Kafka(), topic) == ["b"])
+        until(lambda: values(kafka, topic) == ["b"])

@@ -93,7 +93,7 @@ def test_a_single_write_whose_coordinator_may_not_be_asked_for_stops_nobody_else
 
     monkeypatch.setattr(Coordinators, "_find", refusing)
     commit_by(committer, [staged(settings, BatchName(f"{query}-other", "run", 0), topic, "b")])
-    assert f"decided write {query!r} is not finished" in caplog.text
+    assert f"could not finish the decided write {query!r}" in caplog.text
     monkeypatch.undo()
     stage(settings, BatchName(f"{query}-third", "run", 0), topic, "c")
     assert committer.read(query).unended is None

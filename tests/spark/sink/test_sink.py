@@ -99,7 +99,7 @@ class TestOnSpark:
                 "were not written: Broker: Message size too large",
             ),
             (long, {"topic": topic, "kafka.acks": "1", "exactlyOnce": "true"}, "kafka.acks"),
-            (unsent, {}, "null for its topic"),
+            (unsent, {}, "a row has no topic"),
             (
                 rows,
                 {"topic": topic, "kafka.linger": "1"},

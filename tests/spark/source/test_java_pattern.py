@@ -50,10 +50,10 @@ def test_what_java_finds_is_found(pattern: str, topics: str) -> None:
     [
         ("*-orders", 0, "'*' repeats nothing"),
         ("orders(-eu", 6, "not closed"),
-        ("orders)", 6, "closes nothing"),
+        ("orders)", 6, "closes no group"),
         ("a{,2}", 1, "not a repetition"),
         ("(?P<name>a)", 0, "Java has no group"),
-        ("b(?<=a+)", 1, "looks back only over a fixed number"),
+        ("b(?<=a+)", 1, "supports lookbehind only for a fixed number"),
         (r"\1(a)", 0, "group 1 does not end before this"),
         (r"ab\y", 2, r"Java has no \y"),
         (r"a\p{Nonsense}", 1, "'Nonsense' is not known"),

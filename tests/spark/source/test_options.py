@@ -92,7 +92,7 @@ def test_no_option_is_both_taken_and_refused() -> None:
         ({"failOnDataLoss": "maybe"}, "must be true or false"),
         ({"kafka.isolation.level": "dirty"}, "must be one of read_uncommitted"),
         ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism: SASL_SSL needs one"),
-        ({"kafka.ssl.provider": "x"}, "does not have this setting of security"),
+        ({"kafka.ssl.provider": "x"}, "does not have this security setting"),
         ({"maxTriggerDelay": "soon"}, "not a duration"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is higher than"),
         ({"subscribePattern": "a.*"}, "exactly one of"),

@@ -78,7 +78,8 @@ def test_offsets_that_compaction_removed_are_passed_over_without_a_word(
     # Offsets 3 to 9 are gone as a whole, 11 and 13 from within a batch, 14 and 15 at its end.
     script = Script({0: batch(0, 1, 2), 3: batch(10, 12, base=10, span=6), 16: batch(40)}, 41)
     assert read_script(script, 0, 30) == [0, 1, 2, 10, 12]
-    assert not caplog.records
+    # A broker that other tests share may say something meanwhile.
+    assert [each for each in caplog.records if each.name.startswith("moldau.spark")] == []
 
 
 def test_a_range_may_begin_and_end_inside_a_batch() -> None:

@@ -360,4 +360,4 @@ def test_a_group_that_cannot_be_committed_to_does_not_stop_the_stream(
     start = stream.initialOffset()
     stream.latestOffset(start, EVERYTHING)
     stream.latestOffset(start, EVERYTHING)
-    assert caplog.text.count("progress is not committed to the group 'lag'") == 1
+    assert caplog.text.count("could not commit progress to group 'lag'") == 1

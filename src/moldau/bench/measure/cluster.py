@@ -98,7 +98,7 @@ def _topics(bench: Workbench, brokers: Cluster) -> Row:
             {name for name, _ in brokers.view(broker).partitions} >= set(names)
             for broker in brokers.running
         ),
-        "every topic known to every broker",
+        "every broker to know every topic",
         started,
         _ALL_KNOWN_WITHIN_S,
     )

@@ -43,6 +43,6 @@ def seconds_until(is_so: Callable[[], bool], what: str, since: float, timeout_s:
     """Return how long after `since` (of `time.monotonic`) something was so."""
     while not is_so():
         if time.monotonic() - since > timeout_s:
-            raise BenchFailed(f"{timeout_s:g} s later there was still not {what}")
+            raise BenchFailed(f"timed out after {timeout_s:g} s waiting for: {what}")
         time.sleep(_POLL_S)
     return time.monotonic() - since

@@ -206,7 +206,7 @@ class Forwarding:
             if request.authorizer is not None:
                 raise ClusterError(
                     Error.UNSUPPORTED_VERSION,
-                    f"The controller, broker {broker}, is of a version without access control: "
+                    f"The controller, broker {broker}, runs a version without access control: "
                     "upgrade it first.",
                 )
             return await connection.relay(api, version, request.raw)
@@ -237,7 +237,7 @@ class Forwarding:
                     await self._changed.wait()
         except TimeoutError:
             logger.warning(
-                "the controller has created %s, but this broker has not heard of it yet", names
+                "the controller has created %s, but this broker has not learned of it yet", names
             )
 
     def _notice(self, changes: Sequence[AnyChange]) -> None:

@@ -32,9 +32,8 @@ class Identity:
         """WrongFolder if the folder is that of a broker alone."""
         if (self._folder / FILE_NAME).exists():
             raise WrongFolder(
-                f"{self._folder} belongs to a broker that runs alone, and no "
-                "cluster knows its topics; start it without --zookeeper, or use an "
-                "empty --data-dir"
+                f"{self._folder} belongs to a broker that runs alone, and its topics are unknown "
+                "to any cluster; start it without --zookeeper, or use an empty --data-dir"
             )
 
     def check_alone(self) -> None:

@@ -37,7 +37,9 @@ class KnownBrokers:
         broker that it used last, and would be told so again and again.
         """
         if self._replicas.is_fenced and any(id != self._node.id for id in self._node.state.brokers):
-            raise AskAnotherBroker("this broker is out of the cluster: ask another one who leads")
+            raise AskAnotherBroker(
+                "this broker is out of the cluster: ask another broker for the leader"
+            )
 
     def describe(self, context: Context, *, with_departed: bool = False) -> list[dict[str, Any]]:
         """Return the brokers as Metadata shows them to who came in by this connection's listener.

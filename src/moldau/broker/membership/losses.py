@@ -82,9 +82,8 @@ class Losses:
         """Log what was found."""
         if self.is_wiped:
             logger.warning(
-                "this is not the data folder that this broker had before: it lacks "
-                "the data that the cluster counts on, and everything is copied "
-                "again"
+                "this is not the data folder that this broker had before: it lacks data that the "
+                "cluster relies on, so everything is copied again"
             )
             return
         if not self.is_sure and self._logs.logs:

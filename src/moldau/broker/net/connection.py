@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
             self._look_again()
 
     def fenced(self) -> None:
-        """This broker leads no more: an answer that waits for its turn may say that it does."""
+        """Note that this broker no longer leads: a waiting answer may say that it does."""
         if self._responses.any_known:
             self._drop_answers()
 
@@ -257,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
             self._process()
 
     def _process(self, is_due: bool = False) -> None:
-        """Handles what has arrived, unless it is blocked; only the first request if it `is_due`."""
+        """Handle what has arrived, unless it is blocked; only the first request if it `is_due`."""
         lease = self._lease
         if lease is not None and now() >= lease.ends_at:
             lease.expire()
@@ -316,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
                 if reading.blocked & ENDED:
                     reading.unblock(AWAITS_WORK_ASIDE)
                 else:
-                    # Only now does the request lie where it stays until that is done.
+                    # The request has reached the place where it stays until that is done.
                     self._all.node.spawn(self._do_aside())
             self._look_again()
 

@@ -20,8 +20,8 @@ from moldau.broker.security.audit import Audit
 from moldau.broker.security.quotas import Quotas
 from moldau.wire.primitives import Endpoint
 
-TOO_OFTEN = "there are more new connections from this address than its quota allows"
-_IN_THE_WAY = "it did not authenticate, and others need its place (max.connections)"
+TOO_OFTEN = "this address opens connections faster than its quota allows"
+_IN_THE_WAY = "it did not authenticate, and another connection needs its place (max.connections)"
 _IDLE = "it is idle, and a broker needs its place (max.connections)"
 # A connection that waits for its end must not be read from before that.
 _AFTER_S = 1.0
@@ -55,7 +55,7 @@ class OpenConnection(Protocol):
         """Accept no more requests, answer those in flight, then end: the broker is stopping."""
 
     def fenced(self) -> None:
-        """This broker leads no more: an answer that waits for its turn may say that it does."""
+        """Note that this broker no longer leads: a waiting answer may say that it does."""
 
     def take_memory(self) -> None:
         """There is memory for the request that waits."""

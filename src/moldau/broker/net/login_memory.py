@@ -12,7 +12,10 @@ from typing import Protocol
 
 from moldau.records.scratch import Scratch
 
-_REASON = "too many clients send long requests before they authenticate, and it is the slowest"
+_REASON = (
+    "too many clients are sending long requests before they authenticate, and this one is the "
+    "slowest"
+)
 
 
 class Stranger(Protocol):

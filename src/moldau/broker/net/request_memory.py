@@ -162,7 +162,8 @@ class RequestMemory:
                 senders, key=lambda each: each.input.filled / (now - each.receiving_since)
             )
             slowest.close(
-                "it sends its request too slowly, and others wait for the memory that it holds"
+                "it sends its request too slowly, and other connections wait for the memory "
+                "that it holds"
             )
 
     # -- large buffers that are done with

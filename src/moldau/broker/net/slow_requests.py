@@ -43,7 +43,7 @@ class SlowRequests:
             self._untold += 1
             return
         request = response.request
-        more = f"; {self._untold} more since the last such line" if self._untold else ""
+        more = f"; {self._untold} more since the last line about them" if self._untold else ""
         logger.warning(
             "slow request: %s v%d from %s (client %r) took %.0f ms: %s%s",
             Api(request.api).name, request.version, request.context.client, request.client_id,

@@ -1,4 +1,4 @@
-"""Forces partitions with a flush policy to disk, many writes at a time.
+"""The flusher: forces partitions with a flush policy to disk, many writes at a time.
 
 One fsync runs per partition. All batches that arrive meanwhile share the next one (group commit),
 so the rate of acknowledged writes is a multiple of the disk's fsync rate. Event loop only; the
@@ -16,7 +16,7 @@ from typing import Protocol
 from moldau.broker.metrics import Histogram
 from moldau.log.errors import StorageError
 from moldau.log.flushes.flush import Flush
-from moldau.log.flushes.flushing import prepare_flush
+from moldau.log.flushes.flushing import has_unforced_cut, prepare_flush
 from moldau.log.log import Log
 from moldau.settings import LONG_MAX
 
@@ -25,6 +25,8 @@ logger = logging.getLogger("moldau.broker")
 # A count without a time would leave the last few messages waiting for ever.
 _IMPLIED_MS = 1000
 _THREADS = 4
+# Flushes that are under way hold their files open, and to prepare one takes the loop's time.
+_AT_A_TIME = 8 * _THREADS
 
 
 class Flushed(Protocol):
@@ -52,6 +54,8 @@ class Flusher:
         self._due: dict[Flushed, asyncio.TimerHandle] = {}
         self._running: dict[Flushed, asyncio.Future[None]] = {}
         self._again: set[Flushed] = set()
+        # Thousands of partitions may be forced at once.
+        self._forces = asyncio.Semaphore(_AT_A_TIME)
         # How long the flushes took, waiting for a thread included.
         self.latency = Histogram()
         self._closed = False
@@ -95,16 +99,17 @@ class Flusher:
         refused.
         """
         log = partition.log
-        target = log.log_end
-        # One that runs already may have begun too early, and then a second one is under way.
-        for _ in range(2):
-            self.flush(partition)
-            running = self._running.get(partition)
-            if running is None:
-                return
-            await asyncio.wait([running])
-            if log.flushed >= target:
-                return
+        async with self._forces:
+            target = log.log_end
+            # One that runs already may have begun too early, and then a second one is under way.
+            for _ in range(2):
+                self.flush(partition)
+                running = self._running.get(partition)
+                if running is None:
+                    return
+                await asyncio.wait([running])
+                if log.flushed >= target and not has_unforced_cut(log):
+                    return
 
     async def close(self) -> None:
         """Start no more flushes and wait for the running ones."""
@@ -136,6 +141,7 @@ class Flusher:
     def _retry(self, partition: Flushed, error: StorageError) -> None:
         """The batches are on disk, a small file beside them is not: there may be room soon."""
         logger.error("flushing %s-%d failed: %s", partition.topic, partition.index, error)
+        partition.log.report(error)
         if not self._closed and partition not in self._due:
             wait_s = _IMPLIED_MS / 1000
             self._due[partition] = self._loop.call_later(wait_s, self.flush, partition)

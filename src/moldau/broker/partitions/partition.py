@@ -18,6 +18,7 @@ from moldau.log.producers.verifications import Verification
 from moldau.log.record_check import RecordCheck
 from moldau.log.replica import append_replica
 from moldau.log.retention import delete_records_before
+from moldau.log.truncation import promises_more
 from moldau.wire.errors import Error
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class FollowerSession(Protocol):
         """The high watermark or the log's start is another."""
 
     def role_changed(self) -> None:
-        """This broker leads no more, or in another epoch."""
+        """Note that this broker no longer leads, or leads in another epoch."""
 
     def progress_lost(self) -> None:
         """Forget what the follower said about itself."""
@@ -95,8 +96,9 @@ class Partition:
         # How many have to be in sync: min.insync.replicas, or all where those are fewer.
         self.min_isr = 1
         self.is_leader = False
-        # The log was cut, and the checkpoint on disk still promises what was cut off.
-        self.is_cut = False
+        # The log was cut, and the checkpoint on disk still promises what was cut off: so may one of
+        # the last life, if there was no room for another.
+        self.is_cut = promises_more(log, log.log_end)
         self.in_sync: InSync | None = None
         # How long a follower may lag before it is out of sync.
         self.lag_s = lag_s

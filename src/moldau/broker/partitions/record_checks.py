@@ -129,7 +129,7 @@ async def _check_schemas(checked: CheckedProduce, partitions: Partitions, versio
             continue
         if partitions.door is None:
             check.error = InvalidRecord(
-                f"{topic} takes only records of registered schemas, and this broker has no "
+                f"{topic} accepts only records with registered schemas, but this broker has no "
                 "registry; set http.listen on it"
             )
             continue

@@ -284,7 +284,7 @@ def _has_written(producer: Producer, term_start: int) -> bool:
 
 
 def _waiting(producer_id: int, sequence: int, missing: int) -> str:
-    return f"sequence {sequence} of producer {producer_id} has to wait for {missing}"
+    return f"sequence {sequence} of producer {producer_id} has to wait for sequence {missing}"
 
 
 def _is_after(sequence: int, other: int) -> bool:

@@ -145,7 +145,7 @@ class Repairs:
             try:
                 pause_s = await self._step()
             except Conflict as reason:
-                logger.debug("could not give up a damaged replica, trying again: %s", reason)
+                logger.debug("could not hand over a damaged replica, trying again: %s", reason)
                 pause_s = random.uniform(0, _CONFLICT_S)
             except (StoreError, StorageError) as reason:
                 logger.warning("could not repair a damaged replica yet: %s", reason)

@@ -2,7 +2,8 @@
 
 A role is taken and left at once. Logs of new partitions are made, and those of deleted ones moved
 out of the way, a few at a time, so that a topic of thousands does not hold the loop. Until a log is
-there this broker does not lead its partition, and clients ask again.
+there this broker does not lead its partition, and clients ask again. The same goes for a log whose
+last truncation is not on disk yet.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from moldau.broker.partitions.fresh_cuts import FreshCuts, is_fresh
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.partitions import Partitions
 from moldau.broker.slices import Slices
@@ -28,7 +30,7 @@ from moldau.cluster.state.changes import (
     TopicCreated,
     TopicDeleted,
 )
-from moldau.cluster.state.topics import Topic
+from moldau.cluster.state.topics import PartitionState, Topic
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
@@ -98,6 +100,7 @@ class Replicas:
         self._to_delete: dict[TopicPartition, None] = {}
         # The last parsed configs, their defaults, and the resulting settings.
         self._parsed: tuple[Mapping[str, str], LogConfig, LogConfig] | None = None
+        self._fresh_cuts = FreshCuts(self._node, self._cut_is_forced)
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
@@ -116,7 +119,8 @@ class Replicas:
         state, logs = node.state, node.logs
         for (name, index), log in list(logs.logs.items()):
             topic = state.topics.get(name)
-            if topic is not None and log.topic_id is None:
+            lost_id = log.topic_id is None
+            if lost_id and topic is not None and logs.may_claim(name, index, topic.id):
                 # A power failure may have taken the small file that says so.
                 logs.claim(name, index, topic.id)
             if topic is not None and topic.id == log.topic_id and index < len(topic.partitions):
@@ -160,8 +164,21 @@ class Replicas:
             elif partition is None:
                 self._to_open.append((topic.name, topic.id, index))
             elif not self._fenced:
-                partition.become(state)
-                self._role_changed(partition)
+                self._give_role(partition, state)
+
+    def _give_role(self, partition: Partition, state: PartitionState) -> None:
+        if state.leader == self._node.id and is_fresh(partition):
+            self._fresh_cuts.force(partition)
+            return
+        self._fresh_cuts.leave_out(partition)
+        partition.become(state)
+        self._role_changed(partition)
+
+    def _cut_is_forced(self, partition: Partition) -> None:
+        """Give a partition its current role that was kept from leading."""
+        topic = self._node.state.topics.get(partition.topic)
+        if topic is not None and topic.id == partition.topic_id:
+            self._enter(topic, [partition.index])
 
     # Logs, a few at a time
 
@@ -200,7 +217,7 @@ class Replicas:
             self._is_idle.set()
 
     async def _forget_deleted(self) -> None:
-        """Has the checkpoints name deleted logs no more, so that there can be new ones."""
+        """Remove deleted logs from the checkpoints, so that there can be new ones."""
         waiting, self._to_forget = self._to_forget, []
         try:
             await asyncio.to_thread(self._node.logs.prepare_checkpoint())
@@ -231,8 +248,7 @@ class Replicas:
         if partition is None:
             self._to_forget.append((name, topic_id, index))
         elif not self._fenced:
-            partition.become(state)
-            self._role_changed(partition)
+            self._give_role(partition, state)
 
     def _delete_log(self, key: TopicPartition) -> None:
         del self._to_delete[key]
@@ -353,6 +369,7 @@ class Replicas:
     def drop(self, partition: Partition) -> None:
         """Stop holding the partition; the caller removes its log."""
         del self._partitions[partition.topic, partition.index]
+        self._fresh_cuts.leave_out(partition)
         partition.resign()
         for watcher in self.watchers:
             watcher.partition_dropped(partition)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from moldau.broker.partitions.refusals import named
 from moldau.log.epochs import LeaderEpochs
 from moldau.wire.errors import Error
 from moldau.wire.fetch.request import FetchPartition
@@ -62,5 +63,5 @@ def fenced(partition: Partition, fence: Error) -> FetchedPartition:
     """Return the answer to a reader with another leader epoch; one that is behind is told ours."""
     leader = None
     if fence is Error.FENCED_LEADER_EPOCH:
-        leader = (partition.leader, partition.leader_epoch)
+        leader = named(partition.leader, partition.leader_epoch)
     return FetchedPartition(partition.index, fence, leader=leader)

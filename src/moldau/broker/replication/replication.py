@@ -48,7 +48,7 @@ class Replication:
         self._is_running = False
 
     def start(self) -> None:
-        """This broker is registered: begins to follow."""
+        """Begin to follow: this broker is registered."""
         self._is_running = True
         for partition in list(self._partitions.values()):
             self.partition_changed(partition)

@@ -56,7 +56,14 @@ class Authorizer(Protocol):
         `quietly` where a refusal only leaves something out, which is no news."""
 
     def allows_any(
-        self, principal: Principal, host: str, operation: Operation, resource: Resource, api: int
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: Resource,
+        api: int,
+        *,
+        quietly: bool = False,
     ) -> bool:
         """Return whether there can be any resource of this kind that somebody may do this to."""
 

@@ -37,7 +37,7 @@ class Guard:
         node.store.subscribe(self._apply)
         if str(ANONYMOUS) in settings.all_super_users:
             logger.warning(
-                "super.users names %s: whoever connects without authenticating may do everything",
+                "super.users contains %s: clients that do not authenticate may do everything",
                 ANONYMOUS,
             )
 

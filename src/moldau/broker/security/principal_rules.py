@@ -57,7 +57,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     while position < len(text):
         found = _RULE.match(text, position)
         if found is None or found.end() == position:
-            raise InvalidRules(f"no rule can be read at {text[position:]!r}")
+            raise InvalidRules(f"cannot parse a rule at {text[position:]!r}")
         default, pattern, replacement, case = found.groups()
         if default:
             rules.append(Rule())

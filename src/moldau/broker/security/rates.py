@@ -68,7 +68,7 @@ class Rate:
         return self._wait_s(now)
 
     def _count(self, now: float) -> None:
-        """Counts what was spent of the allowance, and forgets what is too long ago."""
+        """Count what was spent of the allowance, and forget samples that are too old."""
         samples = self._samples
         count, seconds = self._windows
         if samples:

@@ -108,7 +108,7 @@ class StandardAuthorizer:
         self._default = (
             Decision(True, "allow.everyone.if.no.acl.found")
             if allow_if_no_rules
-            else Decision(False, "no rule about the resource")
+            else Decision(False, "no rule for the resource")
         )
         self._audit = audit
         self.rules = Index(rules)
@@ -167,10 +167,17 @@ class StandardAuthorizer:
                 granted = Decision(True, described(pattern, acl))
         if granted is not None:
             return granted
-        return Decision(False, "no rule that matches") if has_rules else self._default
+        return Decision(False, "no matching rule") if has_rules else self._default
 
     def allows_any(
-        self, principal: Principal, host: str, operation: Operation, resource: Resource, api: int
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: Resource,
+        api: int,
+        *,
+        quietly: bool = False,
     ) -> bool:
         question = (principal, host, operation, resource)
         found = self._any.get(question)
@@ -179,8 +186,8 @@ class StandardAuthorizer:
                 # Addresses are as many as a network has.
                 self._any.clear()
             found = self._any[question] = self._decide_any(principal, host, operation, resource)
-        if self._audit is not None:
-            rule = "a rule about some resource" if found else "no rule about any resource"
+        if self._audit is not None and not quietly:
+            rule = "a rule for some resource" if found else "no rule for any resource"
             self._audit.note((*question, "(any)"), found, rule, api)
         return found
 
@@ -248,7 +255,7 @@ def described(pattern: ResourcePattern, acl: Acl) -> str:
         name += "*"
     if acl is CLOSED:
         kind = in_words(Resource(pattern.kind))
-        return f"the rules about {kind} {name} are damaged and let nobody in"
+        return f"the rules for {kind} {name} are damaged and let nobody in"
     host = "any host" if acl.host == WILDCARD else acl.host
     return (
         f"{in_words(Permission(acl.permission))} {acl.principal} "

@@ -15,8 +15,8 @@ class AccessSettings(HttpSettings):
     authorizer_class_name: str = setting(
         "authorizer.class.name",
         "",
-        "Who decides on requests: Kafka's StandardAuthorizer, by the cluster's access rules. If "
-        "empty, everybody may do everything.",
+        "The class that authorizes requests: Kafka's StandardAuthorizer, which applies the "
+        "cluster's access rules. If empty, everybody may do everything.",
         choices=("", STANDARD_AUTHORIZER),
     )
     super_users: str = setting(
@@ -27,33 +27,33 @@ class AccessSettings(HttpSettings):
     allow_everyone_if_no_acl_found: bool = setting(
         "allow.everyone.if.no.acl.found",
         False,
-        "Whether everybody may do everything to a resource that no access rule is about.",
+        "Whether everybody may do everything to a resource that no access rule covers.",
     )
     audit_interval_ms: int = setting(
         "audit.interval.ms",
         60_000,
-        "How long refusals of a kind are counted before they are logged as one line. The first "
-        "is logged at once.",
+        "How long refusals of the same kind are counted before one line is logged for all of "
+        "them. The first is logged at once.",
         minimum=100,
         maximum=INT_MAX,
     )
     audit_admissions_enable: bool = setting(
         "audit.admissions.enable",
         False,
-        "Whether the audit tells of admissions, too, logins among them.",
+        "Whether the audit also records what was allowed, including logins.",
     )
 
     audit_topic: str = setting(
         "audit.topic",
         "",
-        "A topic that the audit is written to as well, as JSON. It is created when there is "
-        "something to write; brokers need Write on it, or are super users. If empty, there is "
-        "none.",
+        "A topic to write the audit to as well, as JSON. It is created with the first entry; "
+        "brokers need Write on it, unless they are super users. If empty, there is none.",
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip",
         INT_MAX,
-        "The most connections that may be open at once from one address. Further ones are closed.",
+        "The most connections that may be open at once from one address. Further connections "
+        "are closed.",
         minimum=0,
         maximum=INT_MAX,
         dynamic=True,
@@ -61,35 +61,37 @@ class AccessSettings(HttpSettings):
     max_connections_per_ip_overrides: str = setting(
         "max.connections.per.ip.overrides",
         "",
-        "Other limits than max.connections.per.ip for single addresses: ADDRESS:COUNT,...",
+        "Limits for single addresses that replace max.connections.per.ip: ADDRESS:COUNT,...",
         dynamic=True,
     )
 
     quota_window_num: int = setting(
         "quota.window.num",
         11,
-        "How many samples a rate with a quota is measured over.",
+        "The number of samples over which a rate with a quota is measured.",
         minimum=1,
         maximum=INT_MAX,
     )
     quota_window_size_seconds: int = setting(
         "quota.window.size.seconds",
         1,
-        "How long each of them lasts. Who connects or takes time too often waits at most so long.",
+        "The duration of each sample. A client that exceeds its quota of connections or "
+        "request time is delayed for at most this long.",
         minimum=1,
         maximum=INT_MAX,
     )
     controller_quota_window_num: int = setting(
         "controller.quota.window.num",
         11,
-        "For how many samples changes to the cluster can be saved up (controller_mutation_rate).",
+        "The number of samples over which an unused quota of changes to the cluster "
+        "(controller_mutation_rate) adds up.",
         minimum=1,
         maximum=INT_MAX,
     )
     controller_quota_window_size_seconds: int = setting(
         "controller.quota.window.size.seconds",
         1,
-        "How long each of them lasts.",
+        "The duration of each of these samples.",
         minimum=1,
         maximum=INT_MAX,
     )

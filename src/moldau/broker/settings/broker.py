@@ -34,14 +34,14 @@ class BrokerSettings(LogLineSettings):
     num_partitions: int = setting(
         "num.partitions",
         1,
-        "The number of partitions of a topic that is created without one.",
+        "The number of partitions of a topic that is created without a number.",
         minimum=1,
         maximum=INT_MAX,
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
         1,
-        "The replication factor of a topic that is created without one.",
+        "The replication factor of a topic that is created without a factor.",
         minimum=1,
         maximum=32767,
     )
@@ -56,17 +56,16 @@ class BrokerSettings(LogLineSettings):
     socket_request_max_bytes: int = setting(
         "socket.request.max.bytes",
         100 << 20,
-        "The largest request. A connection that announces a larger one is closed.",
+        "The largest request. A connection that announces a larger request is closed.",
         minimum=1,
         maximum=INT_MAX,
     )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         256 << 20,
-        "The most memory for requests that are being received, over all connections. "
-        "When it is used up, connections are not read from until there is room. A "
-        "single request always fits. Clients that have not authenticated yet share a "
-        "sixteenth as much apart from it.",
+        "The most memory for requests that are being received, over all connections. When it is "
+        "used up, connections are not read until there is room. A single request always fits. "
+        "Clients that have not authenticated yet share a separate sixteenth of this.",
         minimum=1 << 20,
     )
     connections_max_idle_ms: int = setting(
@@ -79,9 +78,9 @@ class BrokerSettings(LogLineSettings):
     max_connections: int = setting(
         "max.connections",
         INT_MAX,
-        "The most connections that may be open at once. A further one takes the place of one that "
-        "has yet to authenticate, and is closed if there is none. A broker takes the place of an "
-        "idle client then, if brokers have a listener of their own.",
+        "The most connections that may be open at once. A further connection replaces one that "
+        "has not authenticated yet, and is closed if there is none. A broker's connection then "
+        "replaces an idle client's, if brokers have a separate listener.",
         minimum=0,
         maximum=INT_MAX,
         dynamic=True,
@@ -89,8 +88,8 @@ class BrokerSettings(LogLineSettings):
     max_broker_partitions: int = setting(
         "max.broker.partitions",
         200_000,
-        "The most partitions that one broker may hold, replicas included. A topic "
-        "that would exceed it is refused (KIP-578). The controller's value applies.",
+        "The most partitions that one broker may hold, replicas included. A topic that would "
+        "exceed this is refused (KIP-578). The controller's value applies.",
         minimum=1,
         maximum=INT_MAX,
         dynamic=True,
@@ -133,7 +132,7 @@ class BrokerSettings(LogLineSettings):
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable",
         True,
-        "Whether a broker hands over its partitions before it stops.",
+        "Whether a broker hands its partitions over before it stops.",
     )
     controlled_shutdown_timeout_ms: int = setting(
         "controlled.shutdown.timeout.ms",

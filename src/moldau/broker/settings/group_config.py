@@ -64,7 +64,7 @@ class GroupConfig(Settings):
     share_record_lock_duration_ms: int = setting(
         "share.record.lock.duration.ms",
         30_000,
-        "How long a record belongs to the member that it was given to.",
+        "How long a member holds the lock of a record that it was given.",
         minimum=1,
         maximum=INT_MAX,
         synonyms=(("group.share.record.lock.duration.ms", 1),),
@@ -72,7 +72,7 @@ class GroupConfig(Settings):
     share_delivery_count_limit: int = setting(
         "share.delivery.count.limit",
         5,
-        "How often a record is delivered before it is given up.",
+        "How many times a record is delivered before the group gives up on it.",
         minimum=1,
         maximum=INT_MAX,
         synonyms=(("group.share.delivery.count.limit", 1),),
@@ -89,12 +89,13 @@ class GroupConfig(Settings):
         "share.auto.offset.reset",
         "latest",
         "Where a share group begins in a partition that it has not read yet: earliest, latest or "
-        "by_duration:DURATION (ISO 8601, as PT1H) for what is no older.",
+        "by_duration:DURATION (ISO 8601, as PT1H) for records that are no older.",
     )
     share_isolation_level: str = setting(
         "share.isolation.level",
         "read_uncommitted",
-        "Whether the share group is given records of transactions that were aborted or are open.",
+        "Whether the share group gets records of open and aborted transactions, or only "
+        "committed records.",
         choices=("read_uncommitted", "read_committed"),
     )
     share_renew_acknowledge_enable: bool = setting(
@@ -105,8 +106,8 @@ class GroupConfig(Settings):
     errors_deadletterqueue_topic_name: str = setting(
         "errors.deadletterqueue.topic.name",
         "",
-        "The topic for records that the share group rejects, or that are out of tries (KIP-1191). "
-        "If empty, they are dropped.",
+        "The topic for records that the share group rejects or that were delivered too often "
+        "(KIP-1191). If empty, they are dropped.",
     )
 
 

@@ -99,7 +99,7 @@ class GroupSettings(TransactionSettings):
     group_consumer_regex_refresh_interval_ms: int = setting(
         "group.consumer.regex.refresh.interval.ms",
         600_000,
-        "How often the topics are looked up anew that match a group's regular expressions. New "
+        "How often the topics that match a group's regular expressions are looked up again. New "
         "topics are noticed earlier.",
         minimum=10000,
         maximum=INT_MAX,

@@ -27,23 +27,23 @@ class HttpSettings(ListenerSettings):
     http_security_protocol: str = setting(
         "http.security.protocol",
         PLAINTEXT,
-        "PLAINTEXT, SSL for HTTPS, and with SASL_ before it for logins: Basic by the users of "
-        "PLAIN and SCRAM, Bearer by the tokens of OAUTHBEARER. Its settings can be given as "
+        "PLAINTEXT, or SSL for HTTPS; with the prefix SASL_, clients log in: Basic for the users "
+        "of PLAIN and SCRAM, Bearer for the tokens of OAUTHBEARER. Its settings can be given as "
         "those of a listener called http: listener.name.http.SETTING.",
         choices=PROTOCOLS,
     )
     http_max_connections: int = setting(
         "http.max.connections",
         200,
-        "The most HTTP connections that may be open at once. One more takes the place of one that "
-        "has sent no request or is between two; if there is none, it is closed.",
+        "The most HTTP connections that may be open at once. A further connection replaces one "
+        "that has sent no request or is between two requests; if there is none, it is closed.",
         minimum=1,
         maximum=INT_MAX,
     )
     http_request_max_bytes: int = setting(
         "http.request.max.bytes",
         4 << 20,
-        "The largest body of an HTTP request. A larger one is refused.",
+        "The largest body of an HTTP request. A larger body is refused.",
         minimum=1,
         maximum=INT_MAX,
     )
@@ -59,39 +59,43 @@ class HttpSettings(ListenerSettings):
         "http.console",
         "auto",
         "Whether the web console is served at /console/ of the HTTP address: on, read-only, off, "
-        "or auto: on where people have to sign in or the address is loopback.",
+        "or auto: on if people have to sign in or the address is loopback.",
         choices=("auto", "on", "read-only", "off"),
     )
     http_console_masks: str = setting(
         "http.console.masks",
         "",
-        "Fields that the console shows to nobody, TOPIC:FIELD,..., such as customers:card.number; "
-        "@key, @value or @HEADER for those. * in a topic stands for anything.",
+        "Fields that the console hides from everybody, TOPIC:FIELD,..., such as "
+        "customers:card.number; @key, @value or @HEADER hide those. * in a topic matches "
+        "anything.",
     )
     http_console_oidc_issuer: str = setting(
         "http.console.oidc.issuer",
         "",
-        "The OpenID Connect issuer, a URL, that people sign in to the console with. The broker is "
-        "asked with their tokens, at a listener with OAUTHBEARER.",
+        "The URL of the OpenID Connect issuer that people sign in to the console with. The "
+        "console talks to the broker with their tokens, over a listener with OAUTHBEARER.",
     )
     http_console_oidc_client_id: str = setting(
-        "http.console.oidc.client.id", "", "What the console is called there."
+        "http.console.oidc.client.id", "", "The console's client id at that issuer."
     )
     http_console_oidc_client_secret: str = setting(
-        "http.console.oidc.client.secret", "", "The console's secret there, if any.", secret=True
+        "http.console.oidc.client.secret",
+        "",
+        "The console's client secret at that issuer, if any.",
+        secret=True,
     )
     http_console_public_url: str = setting(
         "http.console.public.url",
         "",
-        "Where browsers reach the console, such as https://kafka.example/console, if that is not "
-        "where HTTP is served.",
+        "The address of the console for browsers, such as https://kafka.example/console, if it "
+        "differs from the HTTP address.",
     )
 
     metrics_per_partition: bool = setting(
         "metrics.per.partition",
         True,
-        "Whether /metrics has series of each partition (offsets, replicas, sizes, lag), beside "
-        "those of topics, groups and the broker.",
+        "Whether /metrics has series for each partition (offsets, replicas, sizes, lag), besides "
+        "those for topics, groups and the broker.",
         dynamic=True,
     )
 

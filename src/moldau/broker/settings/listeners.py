@@ -47,9 +47,9 @@ class ListenerSettings(SecuritySettings):
     advertised_listeners: str = setting(
         "advertised.listeners",
         "",
-        "The addresses that clients should use, in the same form; port 0 is the port "
-        "that the listener took. On a listener without an address, each client is told "
-        "the address that it connected to.",
+        "The addresses that clients should use, in the same form; port 0 is the port that the "
+        "listener took. For a listener without an address here, each client is told the address "
+        "that it connected to.",
     )
     listener_security_protocol_map: str = setting(
         "listener.security.protocol.map",

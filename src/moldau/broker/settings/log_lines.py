@@ -12,13 +12,13 @@ class LogLineSettings(ShareSettings):
     log_format: str = setting(
         "log.format",
         "text",
-        "The form of log lines: text for people, or JSON objects for programs.",
+        "The format of log lines: text for people, or JSON objects for programs.",
         choices=("text", "json"),
     )
     log_slow_request_ms: int = setting(
         "log.slow.request.ms",
         1000,
-        "Requests that take longer are logged with what they waited for, unless their clients "
+        "Requests that take longer are logged, with what they waited for, unless their clients "
         "asked for the wait.",
         minimum=1,
         maximum=INT_MAX,
@@ -27,6 +27,6 @@ class LogLineSettings(ShareSettings):
     log_level: str = setting(
         "log.level",
         "INFO",
-        "The lowest level that is logged.",
+        "The lowest level to log.",
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
     )

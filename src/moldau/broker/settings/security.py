@@ -37,15 +37,15 @@ class SecuritySettings(TlsSettings):
     ssl_principal_mapping_rules: str = setting(
         "ssl.principal.mapping.rules",
         "DEFAULT",
-        "How the name in a client's certificate becomes that of a user: rules "
-        "RULE:pattern/replacement/[LU],... of which the first that matches counts, or "
-        "DEFAULT for the whole name.",
+        "How to turn the name in a client's certificate into a user name: rules "
+        "RULE:pattern/replacement/[LU],... of which the first match applies, or DEFAULT for the "
+        "whole name.",
     )
     ssl_reload_interval_ms: int = setting(
         "ssl.reload.interval.ms",
         10_000,
-        "How often the files of keystore and truststore are looked at. New connections get "
-        "what is in them then.",
+        "How often the keystore and truststore files are checked for changes. New connections use "
+        "the new contents.",
         minimum=10,
         maximum=INT_MAX,
     )
@@ -59,13 +59,13 @@ class SecuritySettings(TlsSettings):
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
         "sasl.enabled.mechanisms",
         (),
-        "The mechanisms by which clients of a SASL listener may authenticate.",
+        "The mechanisms that clients of a SASL listener may authenticate with.",
         choices=MECHANISMS,
     )
     sasl_mechanism_inter_broker_protocol: str = setting(
         "sasl.mechanism.inter.broker.protocol",
         "",
-        "The mechanism by which brokers authenticate to each other. If empty, the first of "
+        "The mechanism that brokers authenticate to each other with. If empty, the first of "
         "sasl.enabled.mechanisms.",
         choices=("", *MECHANISMS),
     )
@@ -79,27 +79,26 @@ class SecuritySettings(TlsSettings):
     connection_failed_authentication_delay_ms: int = setting(
         "connection.failed.authentication.delay.ms",
         100,
-        "How long a client whose authentication failed waits for the answer, and for the "
-        "end of its connection.",
+        "How long to delay the answer to a failed authentication, and the end of the connection.",
         minimum=0,
         maximum=INT_MAX,
     )
     connections_max_reauth_ms: int = setting(
         "connections.max.reauth.ms",
         0,
-        "How long an authentication counts. Clients authenticate again before, over the same "
-        "connection (KIP-368); 0 is for ever.",
+        "How long an authentication is valid. Clients authenticate again before it ends, over the "
+        "same connection (KIP-368); 0 means for ever.",
         minimum=0,
     )
     sasl_oauthbearer_jwks_endpoint_url: str = setting(
         "sasl.oauthbearer.jwks.endpoint.url",
         "",
-        "Where the keys of the identity provider are: https://... or file:///...",
+        "The URL of the identity provider's keys: https://... or file:///...",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         3_600_000,
-        "How often the keys of the identity provider are fetched again.",
+        "How often the identity provider's keys are fetched again.",
         minimum=1,
     )
     sasl_oauthbearer_expected_issuer: str = setting(
@@ -108,15 +107,15 @@ class SecuritySettings(TlsSettings):
     sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
         "sasl.oauthbearer.expected.audience",
         (),
-        "The audiences of which a token must name one.",
+        "The audiences; a token must name one of them.",
     )
     sasl_oauthbearer_sub_claim_name: str = setting(
-        "sasl.oauthbearer.sub.claim.name", "sub", "The claim of a token that names the user."
+        "sasl.oauthbearer.sub.claim.name", "sub", "The token's claim that names the user."
     )
     sasl_oauthbearer_clock_skew_seconds: int = setting(
         "sasl.oauthbearer.clock.skew.seconds",
         30,
-        "How far the clocks of broker and identity provider may differ.",
+        "How far the clocks of the broker and the identity provider may differ.",
         minimum=0,
         maximum=INT_MAX,
     )

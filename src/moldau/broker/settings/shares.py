@@ -51,14 +51,15 @@ class ShareSettings(GroupSettings):
     share_coordinator_snapshot_update_records_per_snapshot: int = setting(
         "share.coordinator.snapshot.update.records.per.snapshot",
         500,
-        "How many updates of a share-group state are written before it is written whole again.",
+        "How many updates of a share-group state are written before the whole state is "
+        "written again.",
         minimum=0,
         maximum=500,
     )
     share_coordinator_state_topic_prune_interval_ms: int = setting(
         "share.coordinator.state.topic.prune.interval.ms",
         300_000,
-        "How often records of __share_group_state are deleted that are not needed any more.",
+        "How often records of __share_group_state that are no longer needed are deleted.",
         minimum=1,
         maximum=INT_MAX,
     )
@@ -115,7 +116,7 @@ class ShareSettings(GroupSettings):
     group_share_record_lock_duration_ms: int = setting(
         "group.share.record.lock.duration.ms",
         30_000,
-        "How long a record belongs to the member that it was given to.",
+        "How long a member holds the lock of a record that it was given.",
         minimum=1,
         maximum=INT_MAX,
     )
@@ -136,7 +137,7 @@ class ShareSettings(GroupSettings):
     group_share_delivery_count_limit: int = setting(
         "group.share.delivery.count.limit",
         5,
-        "How often a record is delivered to a share group before it is given up.",
+        "How many times a record is delivered to a share group before the group gives up on it.",
         minimum=1,
         maximum=INT_MAX,
     )
@@ -192,10 +193,11 @@ class ShareSettings(GroupSettings):
     errors_deadletterqueue_topic_name_prefix: str = setting(
         "errors.deadletterqueue.topic.name.prefix",
         "dlq.",
-        "How the names of topics for dead letters have to begin (KIP-1191). If empty, any will do.",
+        "The prefix that the names of dead-letter topics must have (KIP-1191). If empty, any "
+        "name is allowed.",
     )
     errors_deadletterqueue_auto_create_topics_enable: bool = setting(
         "errors.deadletterqueue.auto.create.topics.enable",
         True,
-        "Whether a topic for dead letters is created when a share group first needs it.",
+        "Whether a dead-letter topic is created when a share group first needs it.",
     )

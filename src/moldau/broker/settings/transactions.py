@@ -30,7 +30,7 @@ class TransactionSettings(ZooKeeperSettings):
     transactional_id_expiration_ms: int = setting(
         "transactional.id.expiration.ms",
         604_800_000,
-        "How long a transactional id is kept that no producer uses.",
+        "How long an unused transactional id is kept.",
         minimum=1,
         maximum=INT_MAX,
         dynamic=True,
@@ -43,8 +43,8 @@ class TransactionSettings(ZooKeeperSettings):
     transaction_partition_verification_enable: bool = setting(
         "transaction.partition.verification.enable",
         True,
-        "Whether the coordinator is asked before a transaction's first write to a "
-        "partition is taken (KIP-890). Clients of transaction version 2 are always verified.",
+        "Whether the coordinator is asked before a transaction's first write to a partition is "
+        "accepted (KIP-890). Clients of transaction version 2 are always verified.",
         dynamic=True,
     )
     transaction_state_log_num_partitions: int = setting(

@@ -13,20 +13,22 @@ class ZooKeeperSettings(AccessSettings):
     zookeeper_set_acl: bool = setting(
         "zookeeper.set.acl",
         False,
-        "Whether what the brokers keep in ZooKeeper can be read and written by them alone, who "
-        "know zookeeper.digest or zookeeper.sasl.jaas.config. Give all of them that first.",
+        "Whether only the brokers may read and write their data in ZooKeeper. They prove who they "
+        "are with zookeeper.digest or zookeeper.sasl.jaas.config: set one of these on all brokers "
+        "first.",
     )
     zookeeper_digest: str = setting(
         "zookeeper.digest",
         "",
-        "USER:PASSWORD by which ZooKeeper knows the brokers of a cluster, the same for all.",
+        "USER:PASSWORD that the brokers of a cluster authenticate to ZooKeeper with, the same "
+        "for all.",
         secret=True,
     )
     zookeeper_sasl_jaas_config: str = setting(
         "zookeeper.sasl.jaas.config",
         "",
-        "The name and password by which the brokers of a cluster authenticate to ZooKeeper's "
-        "servers, which know them, by SASL, as in: org.apache.zookeeper.server.auth."
+        "The name and password that the brokers of a cluster authenticate to ZooKeeper with by "
+        "SASL; its servers must know them. For example: org.apache.zookeeper.server.auth."
         'DigestLoginModule required username="..." password="...";.',
         secret=True,
     )
@@ -39,27 +41,28 @@ class ZooKeeperSettings(AccessSettings):
         "The file with this broker's key and certificate for ZooKeeper: PEM, or PKCS12.",
     )
     zookeeper_ssl_keystore_password: str = setting(
-        "zookeeper.ssl.keystore.password", "", "The password of that.", secret=True
+        "zookeeper.ssl.keystore.password", "", "The password of that keystore.", secret=True
     )
     zookeeper_ssl_keystore_type: str = setting(
-        "zookeeper.ssl.keystore.type", "", "The form of that.", choices=STORE_TYPES
+        "zookeeper.ssl.keystore.type", "", "The format of that keystore.", choices=STORE_TYPES
     )
     zookeeper_ssl_truststore_location: str = setting(
         "zookeeper.ssl.truststore.location",
         "",
-        "The file with the authorities that sign ZooKeeper's servers: PEM, or PKCS12.",
+        "The file with the certificates of the authorities that sign ZooKeeper's servers: "
+        "PEM, or PKCS12.",
     )
     zookeeper_ssl_truststore_password: str = setting(
-        "zookeeper.ssl.truststore.password", "", "The password of that.", secret=True
+        "zookeeper.ssl.truststore.password", "", "The password of that truststore.", secret=True
     )
     zookeeper_ssl_truststore_type: str = setting(
-        "zookeeper.ssl.truststore.type", "", "The form of that.", choices=STORE_TYPES
+        "zookeeper.ssl.truststore.type", "", "The format of that truststore.", choices=STORE_TYPES
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = setting(
         "zookeeper.ssl.endpoint.identification.algorithm",
         "https",
-        "How to make sure that a server of ZooKeeper is the right one: by the name in its "
-        "certificate (https), or not at all (empty).",
+        "How to verify that a ZooKeeper server is the right one: by the name in its certificate "
+        "(https), or not at all (empty).",
         choices=("https", ""),
     )
 
@@ -87,7 +90,9 @@ class ZooKeeperSettings(AccessSettings):
         except InvalidJaas as problem:
             raise InvalidSetting(name, None, str(problem)) from None
         if login.module != "DigestLoginModule":
-            raise InvalidSetting(name, None, f"only DigestLoginModule is known, not {login.module}")
+            raise InvalidSetting(
+                name, None, f"only DigestLoginModule is supported, not {login.module}"
+            )
         user, password = login.options.get("username"), login.options.get("password")
         if not user or not password:
             raise InvalidSetting(name, None, "DigestLoginModule needs username and password")

@@ -98,7 +98,7 @@ class DeadLetters:
         except Exception:
             # They have to be tried again: until then nobody gets them, and nobody else can.
             self.failed += 1
-            logger.exception("dead letters of group %r for topic %s failed", group, topic)
+            logger.exception("writing dead letters of group %r to topic %s failed", group, topic)
             return False
         self._told.pop((group, topic), None)
         return True
@@ -109,7 +109,7 @@ class DeadLetters:
         if self._told.get((group, topic)) != problem:
             self._told[group, topic] = problem
             logger.warning(
-                "group %r has dead letters that topic %s does not take; they wait: %s",
+                "dead letters of group %r are waiting, because topic %s does not accept them: %s",
                 group, topic, problem,
             )  # fmt: skip
 
@@ -123,7 +123,7 @@ class DeadLetters:
             raise Unburied("it is an internal topic")
         if topic not in self._host.state.topics:
             if not settings.errors_deadletterqueue_auto_create_topics_enable:
-                raise Unburied("there is no such topic")
+                raise Unburied("the topic does not exist")
             refusal = await self._host.ensure_topic(NewTopic(topic))
             if refusal is not None:
                 raise refusal
@@ -147,7 +147,7 @@ class DeadLetters:
         batch = build_batch([each._replace(offset=n) for n, each in enumerate(records)])
         state = self._host.state.partition(topic, index)
         if state is None:
-            raise Unburied("its topic is gone")
+            raise Unburied("its topic was deleted")
         partition = self._partitions.get((topic, index))
         if partition is not None and partition.is_leader:
             await self._append(partition, batch)

@@ -136,13 +136,13 @@ class Persister:
                 answer = await self._ask_once(question, here, read)
             except Exception:
                 # Whoever waits for a write has to hear of it, or nothing is ever written again.
-                logger.exception("asking about the state of %s failed", question.key)
+                logger.exception("asking for the state of %s failed", question.key)
                 return Refused(Error.UNKNOWN_SERVER_ERROR)
             if not isinstance(answer, Refused) or answer.error not in _PASSING:
                 return answer
             if self._host.loop.time() + pause_s > deadline:
                 logger.warning(
-                    "no coordinator takes the state of %s: %s", question.key, answer.error.name
+                    "no coordinator accepts the state of %s: %s", question.key, answer.error.name
                 )
                 return answer
             await asyncio.sleep(pause_s)
@@ -162,10 +162,12 @@ class Persister:
         try:
             answer = await self._outbox(leader, question).put(question)
         except (PeerError, TimeoutError, MalformedRequest) as problem:
-            logger.info("broker %d did not answer about share groups: %s", leader, problem)
+            logger.info(
+                "broker %d did not answer a question about share groups: %s", leader, problem
+            )
             return Refused(Error.NETWORK_EXCEPTION)
         if answer is None:
-            return Refused(Error.UNKNOWN_SERVER_ERROR, "the coordinator did not answer that")
+            return Refused(Error.UNKNOWN_SERVER_ERROR, "the coordinator did not answer this")
         if answer.error_code:
             return Refused(_error(answer.error_code), answer.error_message)
         return read(answer)

@@ -61,7 +61,11 @@ class AuditTopic:
         if len(self._waiting) > _MOST_WAITING:
             lost = len(self._waiting) - _MOST_WAITING
             del self._waiting[:lost]
-            logger.warning("%d entries of the audit are in this log only: too many waited", lost)
+            logger.warning(
+                "dropped %d entries for the audit topic, because too many were waiting: they are "
+                "only in this log",
+                lost,
+            )
         if self._idle.is_set():
             self._idle.clear()
             self._node.spawn(self._write())
@@ -85,7 +89,7 @@ class AuditTopic:
         except (ClusterError, LogError, BatchError, PeerError) as problem:
             self._waiting = entries + self._waiting
             logger.warning(
-                "%d entries of the audit wait: topic %s cannot be written to: %s",
+                "%d entries of the audit are waiting, because topic %s cannot be written: %s",
                 len(self._waiting),
                 self._name,
                 problem,
@@ -109,7 +113,11 @@ class AuditTopic:
                 break
             records.append(Record(place, now_ms, None, text))
         if not records:
-            logger.warning("1 entry of the audit is in this log only: %s has no room", self._name)
+            logger.warning(
+                "dropped 1 entry for the audit topic %s, because it is too large: it is only in "
+                "this log",
+                self._name,
+            )
             return 1
         batch = build_batch(records)
         partition = self._partitions.get((self._name, 0))

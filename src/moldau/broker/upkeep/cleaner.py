@@ -1,4 +1,6 @@
-"""Compacts logs in the background, one at a time, each in a worker process. Event loop only."""
+"""The cleaner: compacts logs in the background, one at a time, each in a worker process. Event loop
+only.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,10 @@ class Cleaner:
         sizes = [size for _, size in job.segments]
         if outcome.is_corrupt and is_unchanged(log, chosen.segments, sizes):
             logger.critical(
-                "%s-%d is offline, its data is damaged: %s", log.topic, log.partition, outcome.error
+                "%s-%d is offline because its data is damaged: %s",
+                log.topic,
+                log.partition,
+                outcome.error,
             )
             log.fail(StorageError(log.folder, outcome.error))
         elif log.offline is None:

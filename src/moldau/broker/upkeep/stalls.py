@@ -30,7 +30,7 @@ _QUIET_CPU_S = 0.0005
 # Between two lines about single stalls, and between two summaries.
 _QUIET_S = 10.0
 _SUMMARY_S = 600.0
-_UNSEEN = "not seen"
+_UNSEEN = "cause not seen"
 
 
 class Stalls:
@@ -125,9 +125,9 @@ class Stalls:
         if now < self._quiet_until:
             self._untold += 1
             return
-        more = f"; {self._untold} more since the last such line" if self._untold else ""
+        more = f"; {self._untold} more since the last line about them" if self._untold else ""
         logger.warning(
-            "the event loop was held for %.0f ms, with %.0f ms of CPU time: %s%s",
+            "the event loop was blocked for %.0f ms, with %.0f ms of CPU time: %s%s",
             late_s * 1000, busy_s * 1000, self._cause or _UNSEEN, more,
             extra={
                 "held_ms": round(late_s * 1000), "cpu_ms": round(busy_s * 1000),

@@ -27,9 +27,7 @@ def complete_names(incomplete: str) -> list[str]:
 def bench(
     quick: Annotated[
         bool,
-        typer.Option(
-            "--quick", help="Take smaller samples, which are less exact, for about a minute."
-        ),
+        typer.Option("--quick", help="Take smaller, less exact samples; takes about a minute."),
     ] = False,
     only: Annotated[
         list[str] | None,
@@ -48,7 +46,7 @@ def bench(
             exists=True,
             file_okay=False,
             help="Folder for the data, up to 30 GB, which is removed at the end. Default: the "
-            "temporary folder.",
+            "system's temporary folder.",
         ),
     ] = None,
     as_json: Json = False,
@@ -65,7 +63,7 @@ def bench(
         show_json(msgspec.to_builtins(report))
         return
     for name, reason in report.skipped.items():
-        show(f"{name}: left out, {reason}", "yellow", stderr=True)
+        show(f"{name}: skipped, {reason}", "yellow", stderr=True)
     for key, value in report.machine.items():
         show(f"{key}: {value}", "dim")
 

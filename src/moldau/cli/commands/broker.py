@@ -101,7 +101,7 @@ def settings_of(flags: Flags) -> BrokerSettings:
         texts[key.strip()] = value.strip()
         if value and is_secret(key.strip(), definitions(BrokerSettings)):
             print(
-                f"warning: everybody on this machine can read --set {key.strip()}; put it into a "
+                f"warning: every user of this machine can read --set {key.strip()}; put it into a "
                 "file for --config that only you can read",
                 file=sys.stderr,
             )
@@ -130,7 +130,7 @@ def _secured(texts: dict[str, str], shared: str) -> dict[str, str]:
     listen = listen or BrokerSettings().listeners
     for text in (listen, advertise):
         if "://" in text or "," in text:
-            raise WrongUsage(f"--secure makes the only listener; expected HOST:PORT, not {text}")
+            raise WrongUsage(f"--secure defines the only listener; expected HOST:PORT, not {text}")
     plain = BrokerSettings.parse(texts)
     data = Path(plain.log_dirs)
     folder = SecureFolder(Path(shared) if shared else data.with_name(f"{data.name}-secure"))
@@ -192,9 +192,8 @@ def _in_words(problem: OSError) -> str:
         host, port, flag = problem.host, problem.port, problem.flag
         if problem.errno == errno.EADDRINUSE:
             return (
-                f"{host}:{port} is taken by another process\n  try: stop that one, "
-                f"or choose another address with {flag} HOST:PORT (port 0: any "
-                "free one)"
+                f"{host}:{port} is in use by another process\n  try: stop that process, or choose "
+                f"another address with {flag} HOST:PORT (port 0: any free one)"
             )
         if problem.errno == errno.EADDRNOTAVAIL:
             return f"{host} is not an address of this machine\n  try: {flag} 0.0.0.0:{port}"

@@ -30,7 +30,7 @@ _POLL_S = 0.3
 def describe(
     every_partition: Annotated[
         bool,
-        typer.Option("--all", help="Show every partition, not only those that need attention."),
+        typer.Option("--all", help="Show all partitions, not only those that need attention."),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -52,7 +52,7 @@ def describe(
 def rebalance(
     remove: Annotated[
         list[int] | None,
-        typer.Option(min=0, metavar="ID", help="Move everything off this broker; may be repeated."),
+        typer.Option(min=0, metavar="ID", help="Broker to move everything off; may be repeated."),
     ] = None,
     throttle: Annotated[
         int | None,
@@ -115,7 +115,7 @@ def _plan(
     if away:
         raise Failure(
             f"broker {ids(away)} holds replicas but is not running",
-            f"start it, or give it up with --remove {' --remove '.join(map(str, away))}",
+            f"start it, or remove it with --remove {' --remove '.join(map(str, away))}",
         )
     partitions = {
         each.place: under_way[each.place].target if each.place in under_way else each.replicas

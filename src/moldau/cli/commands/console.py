@@ -17,6 +17,7 @@ from moldau.cli.http_login import (
     registry_address,
     without_login,
 )
+from moldau.cli.log_lines import LogFormat, log_in
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from moldau.cli.views.output import Failure, show
 
@@ -36,27 +37,27 @@ def console(
             envvar=REGISTRY_VARIABLE,
             metavar="URL",
             callback=registry_address,
-            help="The schema registry, such as http://127.0.0.1:8081. A login for it is in the "
-            "client's config, or that of who has signed in. Default: none.",
+            help="Schema registry, such as http://127.0.0.1:8081. Its login is in the client's "
+            "config, or that of the signed-in user. Default: none.",
         ),
     ] = "",
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Show everything, and change nothing.")
+        bool, typer.Option("--read-only", help="Show everything, but allow no changes.")
     ] = False,
     mask: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TOPIC:FIELD",
-            help="A field of the values that nobody is shown, such as customers:card.number; "
-            "@key, @value or @HEADER for those. * in the topic stands for anything. "
-            "May be repeated.",
+            help="Field of the values to hide from everybody, such as customers:card.number; "
+            "@key, @value or @HEADER hide those. * in the topic matches anything. May be "
+            "repeated.",
         ),
     ] = None,
     host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name that browsers may address the console by, beside numeric addresses and "
+            help="Host name that browsers may use for the console, besides numeric addresses and "
             "localhost, if nobody has to sign in. May be repeated.",
         ),
     ] = None,
@@ -64,32 +65,33 @@ def console(
         bool,
         typer.Option(
             "--as-client",
-            help="Let everybody who reaches the console act as the user of --client-config, "
-            "instead of signing in.",
+            help="Let anyone who can reach the console act as the user of --client-config, "
+            "without signing in.",
         ),
     ] = False,
     metrics: Annotated[
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Where a broker shows metrics, such as http://127.0.0.1:8081/metrics; for what "
-            "brokers do not tell otherwise, such as bytes out. If it asks for a login, it gets "
-            "that of the client config, or USER:PASSWORD from MOLDAU_HTTP_LOGIN. May be repeated.",
+            help="A broker's metrics, such as http://127.0.0.1:8081/metrics, for numbers that the "
+            "Kafka protocol does not provide, such as bytes out. If it asks for a login, the "
+            "console sends that of the client config, or USER:PASSWORD from "
+            "MOLDAU_HTTP_LOGIN. May be repeated.",
         ),
     ] = None,
     oidc_issuer: Annotated[
         str,
         typer.Option(
             metavar="URL",
-            help="Have people sign in with this OpenID Connect issuer. If the client's config "
-            "says OAUTHBEARER, the brokers are asked with their tokens.",
+            help="Let people sign in with this OpenID Connect issuer. If the client's config says "
+            "OAUTHBEARER, the console talks to the brokers with their tokens.",
         ),
     ] = "",
     oidc_client_id: Annotated[
         str,
         typer.Option(
             metavar="ID",
-            help="What this console is called there. Its secret, if it has one, is in "
+            help="The console's client id at the issuer. Its secret, if it has one, is in "
             "MOLDAU_OIDC_CLIENT_SECRET.",
         ),
     ] = "",
@@ -97,25 +99,18 @@ def console(
         str,
         typer.Option(
             metavar="URL",
-            help="Where browsers reach this console, if that is not where it listens.",
+            help="Address of this console for browsers, if it differs from --listen.",
         ),
     ] = "",
-    log_format: Annotated[
-        str,
-        typer.Option(metavar="FORM", help="Form of log lines: text, or json for programs."),
-    ] = "text",
+    log_format: LogFormat = "text",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Serve a web console for a cluster: topics, messages, groups, schemas and more.
 
     It prints its address when it is ready, logs to stderr and stops on SIGTERM or Ctrl-C. If the
-    client's config asks for SASL, people sign in with users of the brokers, and may do what these
-    may.
+    client's config asks for SASL, people sign in as users of the brokers and have their rights.
     """
-    from moldau.broker.logs import configure
-
-    if log_format not in ("text", "json"):
-        raise typer.BadParameter("text or json", param_hint="--log-format")
+    log_in(log_format, "INFO")
     settings = settings_of(
         bootstrap,
         registry=registry,
@@ -129,11 +124,10 @@ def console(
     address = _address(listen)
     if settings.sign_in is None and settings.oidc is None and not _is_loopback(address[0]):
         show(
-            f"everybody who reaches {listen} can use this console: nobody has to sign in",
+            f"anyone who can reach {listen} can use this console: nobody has to sign in",
             "yellow",
             stderr=True,
         )
-    configure(log_format, "INFO")
     asyncio.run(serve(settings, address))
 
 
@@ -173,7 +167,7 @@ def settings_of(
             raise
     if sign_in is not None and sign_in["sasl.mechanism"] == "OAUTHBEARER" and oidc is None:
         raise Failure(
-            "brokers ask for tokens (OAUTHBEARER), and people have none",
+            "brokers require tokens (OAUTHBEARER), and people have none",
             "let them sign in with --oidc-issuer, or give everybody yours with --as-client",
         )
     return ConsoleSettings(

@@ -51,8 +51,8 @@ def consume(
         bool,
         typer.Option(
             "--from-beginning",
-            help="Start at the first message that is kept. A group does so only where it has "
-            "no committed offset.",
+            help="Start at the earliest message. A group does so only where it has no committed "
+            "offset.",
         ),
     ] = False,
     offset: Annotated[
@@ -71,14 +71,14 @@ def consume(
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(min=0, metavar="S", help="Stop when no message has come for S seconds."),
+        typer.Option(min=0, metavar="S", help="Stop when no message has arrived for S seconds."),
     ] = None,
     committed: Annotated[
         bool,
         typer.Option(
             "--committed",
-            help="Only committed messages: none of an aborted transaction, and nothing from the "
-            "first open one on. Without this option, both are printed like all others.",
+            help="Print only committed messages: none of an aborted transaction, and none from "
+            "the first open transaction on. Without this option, all are printed.",
         ),
     ] = False,
     template: Annotated[
@@ -95,8 +95,8 @@ def consume(
         bool,
         typer.Option(
             "--avro",
-            help="Decode Avro values with a schema id and print them as JSON. A value that "
-            "cannot be decoded is printed as it is, and the exit status is 1.",
+            help="Decode Avro values with a schema id and print them as JSON. A value that cannot "
+            "be decoded is printed undecoded, and the exit status is 1.",
         ),
     ] = False,
     session_timeout: Annotated[
@@ -104,8 +104,7 @@ def consume(
         typer.Option(
             min=1,
             metavar="S",
-            help="With --group: seconds after which others take over if this member dies. "
-            "Default: 10.",
+            help="With --group: seconds until others take over if this member dies. Default: 10.",
         ),
     ] = None,
     client_id: Annotated[
@@ -209,8 +208,8 @@ def _read(
 
 def _tell_what_is_held_back(bootstrap: str, topic: str, partitions: list[int]) -> None:
     """Say where an open transaction hides what follows, lest it look as if there were nothing."""
-    from moldau.cli.hanging import held_back, places_of
     from moldau.cli.requests import connect_cluster
+    from moldau.peer.hanging import held_back, places_of
 
     try:
         with connect_cluster(bootstrap, retry_s=0) as cluster:

@@ -90,7 +90,7 @@ def describe(
     history: Annotated[
         bool,
         typer.Option(
-            "--history", help="Instead: the last hundred rebalances, with causes and durations."
+            "--history", help="Show the last hundred rebalances instead, with causes and durations."
         ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -102,11 +102,11 @@ def describe(
     timestamp: 0 s when there is none, and growing while nobody reads.
 
     Of a share group, LEFT counts the messages that are not finished, and OLDEST is the age of the
-    first of them. IN FLIGHT are with members, RETRY is to be delivered again.
+    first of them. IN FLIGHT counts those that members hold, RETRY those to be delivered again.
 
     REDELIVERED and DEAD are counted by the leader of a partition while somebody reads it, and the
-    history is kept by the group's coordinator. Both begin anew when another broker takes over;
-    with --history, since when is said. The brokers' logs have every rebalance.
+    history is kept by the group's coordinator. Both start over when another broker takes over;
+    --history says when that was. The brokers' logs have every rebalance.
     """
     if history:
         show_history(bootstrap, groups, as_json=as_json)
@@ -288,7 +288,7 @@ def _chosen(
         if not committed:
             raise Failure(
                 f"group {group} has committed nothing",
-                "name the topics that it should read with --topic",
+                "name the topics that it will read with --topic",
             )
         return sorted(committed)
     found = []

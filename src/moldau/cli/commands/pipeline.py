@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.log_lines import LogFormat, log_in
 from moldau.cli.options import Json
 from moldau.cli.pipelines.loading import (
     File,
@@ -36,7 +37,7 @@ def run(
     files: Files,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Stop when all records that are there now have been read."),
+        typer.Option("--once", help="Stop when all records that exist now have been read."),
     ] = False,
     emit_open: Annotated[
         bool,
@@ -58,19 +59,22 @@ def run(
     bootstrap: PipelineBootstrap = None,
     folder: Folder = None,
     set: Set = None,
+    log_format: LogFormat = "text",
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run pipelines until Ctrl-C, or once over the records that are there.
+    """Run pipelines until Ctrl-C, or once over the records that exist now.
 
-    They resume where they stopped or crashed: their progress is in the checkpoint folders. One that
-    fails is started again, after a pause that grows; the others go on meanwhile.
+    They resume where they stopped or crashed: their progress is in the checkpoint folders. A
+    pipeline that fails is restarted after a growing pause, while the others continue.
     """
     from moldau.cli.pipelines.fleet import run_fleet
     from moldau.cli.views.pipeline import PipelineView
 
     if emit_open and not once:
         raise typer.BadParameter("needs --once", param_hint="--emit-open")
+    # What a batch has done is news for a program; a person has the view of it.
+    log_in(log_format, "INFO" if log_format == "json" else "WARNING")
     with failures(verbose):
         pipelines = [load(file, master, bootstrap, folder, set) for file in files]
         for pipeline in pipelines:

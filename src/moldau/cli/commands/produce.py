@@ -50,9 +50,9 @@ def produce(
         typer.Option(
             "--follow",
             help="Collect the lines of growing and rotating files, until Ctrl-C or SIGTERM. "
-            "Resumes where it stopped, even after a crash: no line is lost or sent "
-            "twice. All lines of a file go to one partition, unless a key or --partition "
-            "decides.",
+            "Resumes where it stopped, even after a crash: no line is lost or sent twice. "
+            "All lines of a file go to one partition, unless a key or --partition chooses "
+            "another.",
         ),
     ] = False,
     state: Annotated[
@@ -197,7 +197,7 @@ def _check_follow(
     files: list[Path] | None, file: Path | None, acks: Acks, timeout: float | None
 ) -> None:
     if not files:
-        raise typer.BadParameter("--follow needs the files to follow: --follow FILE...")
+        raise typer.BadParameter("name the files to follow: --follow FILE...")
     if file is not None:
         raise typer.BadParameter("--file and --follow cannot be used together")
     if acks is not Acks.ALL:

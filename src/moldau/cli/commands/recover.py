@@ -28,22 +28,23 @@ def recover(
         typer.Option(
             min=0,
             metavar="S",
-            help="Abort what a driver that may be alive staged more than S seconds ago.",
+            help="Also abort transactions that were staged more than S seconds ago by a driver "
+            "that may be alive.",
         ),
     ] = 3600,
     give_up: Annotated[
         str | None,
         typer.Option(
             metavar="QUERY",
-            help="Go on with this query although transactions of its last batch are lost.",
+            help="Let this query continue although transactions of its last batch are lost.",
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Finish what the Spark sink has left: commit what was decided, abort what was not.
+    """Finish what the Spark sink left open: commit what was decided, abort what was not.
 
-    A decision of a driver that died is carried out. Transactions that were staged and never decided
+    Decisions of drivers that died are carried out. Transactions that were staged but never decided
     are aborted: those of earlier runs at once, those of the last run when they are old.
     """
     from moldau.spark.sink.recovery import recover as recover_sinks

@@ -38,9 +38,9 @@ def redrive(
 ) -> None:
     """Move dead letters of a share group back to their topics. Shows what would move, and asks.
 
-    Each letter is moved once, however often this runs or is interrupted: the messages are written
-    in the same transactions as how far the letters were read. They keep key, value and headers, and
-    the group delivers them like new messages. The letters themselves stay in their topic.
+    Each letter is moved once, however often this runs or is interrupted: the same transactions
+    write the messages and record how far the letters were read. Messages keep key, value and
+    headers, and the group delivers them like new ones. The letters themselves stay in their topic.
     """
     from moldau.client.queue.redrive import Redrive
 

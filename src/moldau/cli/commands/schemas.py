@@ -37,12 +37,12 @@ Registry = Annotated[
         envvar=REGISTRY_VARIABLE,
         metavar="URL",
         callback=registry_address,
-        help="Schema registry: a broker's --http address, or any with Confluent's API. Without it, "
-        "the schemas are read from the brokers, and only Avro can be registered. A login for it is "
-        "in the client's config.",
+        help="Schema registry: a broker's --http address, or any with Confluent's API. Without "
+        "it, the schemas are read from the brokers, and only Avro can be registered. Its "
+        "login is in the client's config.",
     ),
 ]
-Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="Such as orders-value.")]
+Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="Subject, such as orders-value.")]
 File = Annotated[
     Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The schema.")
 ]
@@ -51,7 +51,7 @@ Kind = Annotated[
     typer.Option(
         "--type",
         metavar="avro|json|protobuf",
-        help="Default: by the file's name: .avsc, .json or .proto.",
+        help="Schema type. Default: by the file's extension: .avsc, .json or .proto.",
     ),
 ]
 References = Annotated[
@@ -126,7 +126,7 @@ def list_subjects(
 @app.command("show")
 def show_schema(
     subject: Annotated[
-        str | None, typer.Argument(metavar="SUBJECT", help="Such as orders-value.")
+        str | None, typer.Argument(metavar="SUBJECT", help="Subject, such as orders-value.")
     ] = None,
     version: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Version. Default: the latest.")
@@ -182,14 +182,14 @@ def check(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Say whether a schema could be registered under a subject; exit status 1 if not."""
+    """Check whether a schema can be registered under a subject; exit status 1 if not."""
     given = _given(file, kind, reference)
     with _connected(registry, bootstrap) as schemas:
         problem = schemas.problem(subject, *given)
     if as_json:
         show_json({"subject": subject, "compatible": problem is None, "problem": problem})
     elif problem is None:
-        show(f"{file} could be registered under {subject}")
+        show(f"{file} is compatible with {subject}")
     else:
         show(problem, "yellow", stderr=True)
     if problem is not None:
@@ -205,7 +205,7 @@ def delete(
     permanent: Annotated[
         bool,
         typer.Option(
-            "--permanent", help="Delete for ever what was deleted without this option before."
+            "--permanent", help="Delete permanently what was deleted before without this option."
         ),
     ] = False,
     yes: Yes = False,
@@ -219,7 +219,7 @@ def delete(
         raise Failure("only a registry can delete schemas", "give --registry URL")
     what = subject if version is None else f"version {version} of {subject}"
     if permanent:
-        confirm(f"Delete {what} for ever?", yes)
+        confirm(f"Delete {what} permanently?", yes)
     try:
         versions = _registry(registry).delete(subject, version, permanent=permanent)
     except ClientError as problem:
@@ -227,7 +227,7 @@ def delete(
     if as_json:
         show_json({"subject": subject, "deleted": versions, "permanent": permanent})
     else:
-        show(f"deleted of {subject}: version {', '.join(map(str, versions))}")
+        show(f"deleted from {subject}: version {', '.join(map(str, versions))}")
 
 
 def _read(file: Path) -> str:

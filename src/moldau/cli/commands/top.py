@@ -28,16 +28,16 @@ def top(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Where a broker serves HTTP, such as http://127.0.0.1:8081; may be repeated. If "
-            "it asks for a login, it gets that of the client config, or USER:PASSWORD from "
-            "MOLDAU_HTTP_LOGIN. Default: what the brokers' settings say.",
+            help="A broker's HTTP address, such as http://127.0.0.1:8081; may be repeated. If it "
+            "asks for a login, moldau sends that of the client config, or USER:PASSWORD from "
+            "MOLDAU_HTTP_LOGIN. Default: the addresses in the brokers' settings.",
         ),
     ] = None,
     interval: Annotated[
         float,
-        typer.Option(min=0.1, max=60, metavar="S", help="Seconds between two looks."),
+        typer.Option(min=0.1, max=60, metavar="S", help="Seconds between updates."),
     ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look twice, print, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Measure once, print, and exit.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
@@ -127,7 +127,9 @@ def find_brokers(bootstrap: str) -> tuple[list[str], list[str]]:
             host = str(metadata.brokers[int(resource.name)].host)
             url = url_of(settings, host)
             if url is None:
-                problems.append(f"broker {resource.name} serves no HTTP, or on a port of its own")
+                problems.append(
+                    f"broker {resource.name} serves no HTTP, or serves it on a random port"
+                )
             else:
                 urls.append(url)
     return urls, problems

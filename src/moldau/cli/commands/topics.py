@@ -52,7 +52,9 @@ def create(
     config: Configs = None,
     if_not_exists: Annotated[
         bool,
-        typer.Option("--if-not-exists", help="Leave an existing topic as it is, and do not fail."),
+        typer.Option(
+            "--if-not-exists", help="Do not fail if the topic exists; leave it unchanged."
+        ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -119,7 +121,7 @@ def list_topics(
 def describe(
     topic: Topic,
     every_config: Annotated[
-        bool, typer.Option("--all", help="Show every setting, not only those that were changed.")
+        bool, typer.Option("--all", help="Show all settings, not only those that were changed.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -157,7 +159,7 @@ def alter(
     topic: Topic,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="New number of partitions; it can only grow."),
+        typer.Option(min=1, metavar="N", help="New number of partitions, which can only increase."),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[

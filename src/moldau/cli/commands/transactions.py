@@ -31,7 +31,7 @@ from moldau.wire.errors import Error
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="List, describe and abort transactions; find those that nobody will end.",
+    help="List, describe and abort transactions; find hanging ones.",
 )
 
 
@@ -57,16 +57,16 @@ def list_transactions(
         typer.Option(
             "--id",
             metavar="PATTERN",
-            help="Only transactional ids that this regular expression (RE2) matches as a whole.",
+            help="Only transactional ids that match this regular expression (RE2) completely.",
         ),
     ] = None,
     producer_id: Annotated[
         list[int] | None,
-        typer.Option(min=0, metavar="N", help="Only of this producer; may be repeated."),
+        typer.Option(min=0, metavar="N", help="Only those of this producer; may be repeated."),
     ] = None,
     longer_than: Annotated[
         float | None,
-        typer.Option(min=0, metavar="S", help="Only those that began more than S seconds ago."),
+        typer.Option(min=0, metavar="S", help="Only those that started more than S seconds ago."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
@@ -106,7 +106,7 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Show a transaction: its producer, its state, since when, and the partitions it is open in."""
+    """Show a transaction: its producer, its state, its start, and the partitions it is open in."""
     with _transactions(bootstrap) as (_, transactions):
         for id in ids:
             found = _describe(transactions, id)
@@ -122,7 +122,7 @@ def abort(
         str | None,
         typer.Argument(
             metavar="[ID]",
-            help="The transactional id whose open transaction to abort.",
+            help="Transactional id of the open transaction.",
             autocompletion=complete_ids,
         ),
     ] = None,
@@ -130,22 +130,23 @@ def abort(
         str | None,
         typer.Option(
             metavar="TOPIC",
-            help="Instead of ID, for a hanging transaction: the topic where it is open.",
+            help="Instead of ID, for a hanging transaction: its topic.",
             autocompletion=complete_topics,
         ),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="With --topic: the partition.")
+        int | None, typer.Option(min=0, metavar="N", help="With --topic: its partition.")
     ] = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="With --topic: the producer that left it open."),
+        typer.Option(min=0, metavar="N", help="With --topic: its producer."),
     ] = None,
     lose_rows: Annotated[
         bool,
         typer.Option(
             "--lose-rows",
-            help="Abort it even if it belongs to the Spark sink; decided rows are lost then.",
+            help="Abort it even if it belongs to the Spark sink, which loses rows that were "
+            "decided.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
@@ -154,8 +155,9 @@ def abort(
 ) -> None:
     """Abort a transaction; asks first.
 
-    By its ID: the coordinator aborts it everywhere, and its producer can write no more. A hanging
-    one, which no coordinator knows, by partition and producer: only there it is aborted.
+    Given an ID, the coordinator aborts the transaction in all its partitions and fences its
+    producer. A hanging transaction, which no coordinator knows, is aborted only in the partition
+    given.
     """
     if id is not None:
         if (topic, partition, producer_id) != (None, None, None):
@@ -181,24 +183,22 @@ def hanging(
         list[str] | None,
         typer.Option(
             metavar="TOPIC",
-            help="Only in this topic; may be repeated. Default: all topics.",
+            help="Topic to search; may be repeated. Default: all topics.",
             autocompletion=complete_topics,
         ),
     ] = None,
     older_than: Annotated[
         float,
-        typer.Option(
-            min=0, metavar="S", help="Only those that nobody has written to for S seconds."
-        ),
+        typer.Option(min=0, metavar="S", help="Only those without a write for S seconds."),
     ] = 0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Find transactions that are open in a partition and that no coordinator knows.
+    """Find transactions that are open in a partition but unknown to every coordinator.
 
-    Nobody will end them, and no message after them is shown to those who read committed messages.
+    Nobody will end them, and consumers of committed messages see no message after them.
     """
-    from moldau.cli.hanging import abort_command, find_hanging, held_back, places_of
+    from moldau.peer.hanging import abort_command, find_hanging, held_back, places_of
 
     with _transactions(bootstrap) as (cluster, transactions):
         places, without_leader = places_of(cluster, topic or ())
@@ -215,7 +215,7 @@ def hanging(
         for each in found:
             show(f"  try: {abort_command(each)}", stderr=True)
     else:
-        show("no transaction hangs", "dim", stderr=True)
+        show("no hanging transactions", "dim", stderr=True)
 
 
 app.command()(recover)
@@ -257,7 +257,7 @@ def _abort(transactions: Transactions, id: str, yes: bool, lose_rows: bool) -> N
         found.epoch,
         found.started_ms,
     ):
-        raise Failure(f"the transaction of {id} has ended meanwhile, and another has begun")
+        raise Failure(f"the transaction of {id} has ended in the meantime, and another has begun")
     transactions.fence(id)
 
 
@@ -265,13 +265,13 @@ def _check_open(found: DescribedTransaction) -> None:
     if not found.is_open:
         raise Failure(
             f"{found.id} has no open transaction: its state is {found.state}",
-            "one that no coordinator knows is found by `moldau transactions hanging`",
+            "to find transactions that no coordinator knows, run `moldau transactions hanging`",
         )
     if found.state != "Ongoing":
         raise Failure(
             f"{found.id} is decided: its state is {found.state}",
-            "it ends when all its partitions have leaders that take the markers; see "
-            "`moldau cluster describe`",
+            "it ends when all its partitions have leaders that accept the markers; see `moldau "
+            "cluster describe`",
         )
 
 
@@ -286,14 +286,16 @@ def _abort_hanging(
         yes,
     )
     if _find_hanging(transactions, place, producer_id) != found:
-        raise Failure(f"the transaction on {where} has ended meanwhile, and another has begun")
+        raise Failure(
+            f"the transaction on {where} has ended in the meantime, and another has begun"
+        )
     transactions.write_abort(found)
 
 
 def _find_hanging(
     transactions: Transactions, place: TopicPartition, producer_id: int
 ) -> OpenTransaction:
-    from moldau.cli.hanging import find_hanging, known_places
+    from moldau.peer.hanging import find_hanging, known_places
 
     where = f"{place[0]}-{place[1]}"
     for each in find_hanging(transactions, [place]):

@@ -78,8 +78,8 @@ def up(
         bool,
         typer.Option(
             "--secure",
-            help="Lock the cluster: TLS, passwords and access control, with files in the data "
-            "folder that are made at the first start.",
+            help="Lock the cluster: TLS, passwords and access control. The first start creates "
+            "the files for this in the data folder.",
         ),
     ] = False,
     set: Annotated[
@@ -150,16 +150,15 @@ def _tell(ports: Sequence[int], http: Sequence[int], locked: SecureFolder | None
 def _warn_of_odd_sizes(servers: int) -> None:
     if servers % 2 == 0:
         show(
-            f"warning: {servers} ZooKeeper servers survive no more failures "
-            f"than {servers - 1}, because more than half have to agree; use an "
-            "odd number",
+            f"warning: {servers} ZooKeeper servers survive no more failures than {servers - 1}, "
+            "because a majority has to agree; use an odd number",
             "yellow",
             stderr=True,
         )
     if servers > MOST_SERVERS:
         show(
-            f"warning: with more than {MOST_SERVERS} ZooKeeper servers every "
-            "change takes longer, because more than half have to write it",
+            f"warning: with more than {MOST_SERVERS} ZooKeeper servers, every change takes longer, "
+            "because a majority has to write it",
             "yellow",
             stderr=True,
         )
@@ -271,7 +270,7 @@ class _Members:
                     return
                 self._voices.hear_out(f"broker {member.broker}")
                 raise Failure(
-                    f"broker {member.broker} did not start", "see its lines above"
+                    f"broker {member.broker} did not start", "see its output above"
                 ) from None
             self._voices.say(f"broker {member.broker}", f"{ready}, pid {member.process.pid}")
 
@@ -288,7 +287,7 @@ class _Members:
                     lost.add(server)
                     show(f"zookeeper {server} has ended", "bold red", stderr=True)
             if all(member.is_reported for member in self._members):
-                raise Failure("all brokers have ended", "see their lines above")
+                raise Failure("all brokers have ended", "see their output above")
 
     def _report(self, member: _Member) -> None:
         status = member.process.process.returncode

@@ -240,7 +240,7 @@ class Collector:
         if left and self._problem is None:
             return Failure(
                 f"{left} line{' was' if left == 1 else 's were'} not delivered in time",
-                "start again when the broker answers: nothing is lost",
+                "start again when the broker is back: nothing is lost",
             )
         return self._problem
 

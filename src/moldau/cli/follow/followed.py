@@ -84,8 +84,7 @@ class Followed:
             self._held += len(arrived)
         elif not known.rotated:
             show(
-                f"{self.path}: the file that was followed is gone; lines after byte "
-                f"{position} are lost",
+                f"{self.path}: the followed file is gone; lines after byte {position} are lost",
                 "yellow",
                 stderr=True,
             )

@@ -13,7 +13,7 @@ STAMP = r"[.\-_]\d[\d.\-_T:+Z]*"
 
 
 def rotation_pattern(name: str) -> re.Pattern[str]:
-    """Matches what a rotation of `name` may be called, compressed forms excepted."""
+    """Return a pattern for the names of rotations of `name`, except compressed ones."""
     stem, suffix = os.path.splitext(name)
     forms = [re.escape(name) + STAMP, re.escape(name) + r"\.old"]
     if suffix:

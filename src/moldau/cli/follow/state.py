@@ -63,8 +63,8 @@ class StateFile:
             lock.close()
             raise Failure(
                 f"{path} is already being followed into {topic}, by process {owner or '(unknown)'}",
-                "stop that process; or, to send every line twice, give this one "
-                "another --state folder",
+                "stop that process; or, to send every line twice, use another --state folder for "
+                "this one",
             ) from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
@@ -95,7 +95,7 @@ class StateFile:
         except OSError as problem:
             raise Failure(
                 f"the position in {state.path} could not be saved: {problem}",
-                "no line is lost or sent twice; start again when there is room",
+                "no line is lost or sent twice; start again when there is disk space",
             ) from None
 
     def close(self) -> None:

@@ -74,7 +74,8 @@ def _teller(metrics: PipelineMetrics, count: int) -> Callable[[PipelineStatus], 
         if count > 1 and status.state == "failed" and status.last_error is not None:
             # The command itself says so only when the last of them has ended.
             message = status.last_error.message
-            show(f"{status.name} has failed: {message}", "red", stderr=True)
+            text = f"{status.name} has failed: {message}"
+            show(text, "red", stderr=True, pipeline=status.name)
 
     return tell
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moldau.cli.java_noise import java_noise_dropped
 from moldau.cli.options import key_values
+from moldau.cli.pipelines.java_noise import as_log_line, java_noise_dropped
 from moldau.cli.reset import Kind, parse_target
-from moldau.cli.views.output import Failure, console, show
+from moldau.cli.views.output import Failure, are_logged, console, show
 from moldau.client.connection import BOOTSTRAP_VARIABLE
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Files = Annotated[
 ]
 Master = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Spark's master. Default: all cores of this machine."),
+    typer.Option(metavar="URL", help="Spark master. Default: all cores of this machine."),
 ]
 PipelineBootstrap = Annotated[
     str | None,
@@ -46,7 +46,7 @@ Folder = Annotated[
     Path | None,
     typer.Option(
         metavar="D",
-        help="Folder that the file's relative paths start from. Default: the file's own.",
+        help="Folder for the file's relative paths. Default: the file's folder.",
     ),
 ]
 Set = Annotated[
@@ -54,10 +54,10 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a setting of the file, such as sinks.raw.path=lake/raw; may be repeated.",
+        help="Override a setting in the file, such as sinks.raw.path=lake/raw; may be repeated.",
     ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show Spark's full output with an error.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show Spark's full output on errors.")]
 
 
 def load(
@@ -87,9 +87,14 @@ def opened_session(pipeline: Pipeline, verbose: bool) -> Iterator[SparkSession]:
 
 
 def starting_spark(verbose: bool) -> AbstractContextManager[None]:
-    """Say that Spark starts in the block, and drop the noise that it makes."""
-    if console(stderr=True).is_terminal:
+    """Say that Spark starts in the block, and drop the noise that it makes.
+
+    Where lines are logged as JSON, so is what Java and its workers say.
+    """
+    if are_logged() or console(stderr=True).is_terminal:
         show("starting Spark", "dim", stderr=True)
+    if are_logged():
+        return java_noise_dropped(as_log_line, everything=verbose)
     return nullcontext() if verbose else java_noise_dropped()
 
 

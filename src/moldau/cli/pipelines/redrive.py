@@ -42,7 +42,7 @@ def redrive(
     ],
     reason: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Only letters whose reason has this text in it."),
+        typer.Option(metavar="TEXT", help="Only letters whose reason contains this text."),
     ] = None,
     since: Annotated[
         str | None,
@@ -65,13 +65,13 @@ def redrive(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: PipelineBootstrap = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show Spark's full output with an error.")
+        bool, typer.Option("--verbose", help="Show Spark's full output on errors.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Move dead letters of a pipeline back to their topics. Shows what would move, and asks.
 
-    Each record is moved once, however often this runs or is interrupted, and whichever pipelines
+    Each record is moved once, however often this runs or is interrupted, even if several pipelines
     have set it aside. It keeps its key, headers and partition, and every reader of the topic gets
     it like a new one. The letters themselves stay in their topic.
     """
@@ -89,7 +89,8 @@ def _is_chosen(
     sources: set[str], reason: str | None, since_ms: int | None, letter: PipelineLetter
 ) -> bool:
     return (
-        letter.source in sources
+        # What brokers have set aside there is of no source.
+        (letter.source in sources or letter.is_quarantined)
         and (reason is None or reason.lower() in letter.reason.lower())
         and (since_ms is None or letter.timestamp_ms >= since_ms)
     )
@@ -149,12 +150,14 @@ def _show(topic: str, plan: RedrivePlan, *, edited: bool) -> None:
     else:
         show(f"{topic}: no dead letters to move", "dim", stderr=True)
     if plan.moved_before:
-        show(f"{topic}: {plan.moved_before:,} were moved before", "dim", stderr=True)
+        show(f"{topic}: {plan.moved_before:,} were already moved", "dim", stderr=True)
     if plan.unedited:
-        show(f"{topic}: the edit leaves {plan.unedited:,} where they are", "dim", stderr=True)
+        show(f"{topic}: {plan.unedited:,} stay, because the edit gives NULL", "dim", stderr=True)
     if edited:
         for letter, value in plan.examples:
-            where = f"{letter.origin.topic}-{letter.origin.partition} {letter.origin.offset}"
+            where = f"{letter.origin.topic}-{letter.origin.partition}"
+            if not letter.is_quarantined:
+                where += f" {letter.origin.offset}"
             show(f"{where}: {_short(letter.value)} -> {_short(value)}", "dim", stderr=True)
 
 
@@ -182,8 +185,8 @@ def _letters_of(pipeline: str, bootstrap: str | None) -> _Letters:
         status = StatusTopic(cluster).read().pipelines.get(pipeline)
     if status is None:
         raise Failure(
-            f"there is no status of a pipeline {pipeline!r} on these brokers",
-            "give its file instead; `moldau pipeline list` shows those that there are",
+            f"these brokers have no status of a pipeline {pipeline!r}",
+            "give its file instead; `moldau pipeline list` shows the known pipelines",
         )
     return _by_topic(pipeline, address, {each.name: each.dead_letters for each in status.sources})
 

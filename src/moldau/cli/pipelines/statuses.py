@@ -20,14 +20,14 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline's name."
 
 
 def list_pipelines(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """List the pipelines that run on these brokers, or did."""
+    """List the pipelines that run or have run on these brokers."""
     statuses = sorted(_statuses(bootstrap).values(), key=lambda each: each.name)
     now_ms = _now_ms()
     if as_json:
         show_json({"pipelines": [_as_json(each, now_ms) for each in statuses]})
         return
     if not statuses:
-        show("no pipeline has run here", "dim", stderr=True)
+        show("no pipelines have run on these brokers", "dim", stderr=True)
         return
     rows = [
         (
@@ -94,14 +94,14 @@ def status(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json =
 def stop(
     name: Name,
     timeout: Annotated[
-        float, typer.Option(metavar="S", help="How long to wait until it has stopped.")
+        float, typer.Option(metavar="S", help="Seconds to wait until it has stopped.")
     ] = 60.0,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """Have a pipeline stop after its batch, wherever it runs.
+    """Stop a pipeline after its current batch, wherever it runs.
 
-    The request goes through the brokers, so any machine that reaches them will do.
+    The request goes through the brokers, so it works from any machine that reaches them.
     """
     from moldau.client.pipelines.status import LIVE, LOST
     from moldau.client.pipelines.status_topic import StatusTopic
@@ -113,11 +113,11 @@ def stop(
         where = f"process {found.pid} on {found.host}"
         if state == LOST:
             raise Failure(
-                f"{name} has said nothing since {_clock(found.at_ms)}; it was {where}",
-                "look whether that process is still there",
+                f"{name} has not reported since {_clock(found.at_ms)}; it was {where}",
+                "check whether that process still runs",
             )
         if state not in LIVE:
-            raise Failure(f"{name} does not run: it is {state}")
+            raise Failure(f"{name} is not running: it is {state}")
         topic.ask_to_stop(name, found.run)
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -127,7 +127,7 @@ def stop(
             time.sleep(_POLL_S)
         else:
             raise Failure(
-                f"{name} was asked to stop, and still runs after {timeout:g} s ({where})",
+                f"{name} was asked to stop, but still runs after {timeout:g} s ({where})",
                 "it stops when its batch ends; `moldau pipeline status` shows when it has",
             )
     if as_json:
@@ -146,8 +146,8 @@ def _statuses(bootstrap: str) -> dict[str, PipelineStatus]:
 def _require(statuses: dict[str, PipelineStatus], name: str) -> PipelineStatus:
     if name not in statuses:
         raise Failure(
-            f"there is no status of a pipeline {name!r} on these brokers",
-            "`moldau pipeline list` shows those that there are",
+            f"these brokers have no status of a pipeline {name!r}",
+            "see `moldau pipeline list`",
         )
     return statuses[name]
 

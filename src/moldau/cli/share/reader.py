@@ -31,7 +31,7 @@ Share = Annotated[
     typer.Option(
         metavar="G",
         help="Take messages as a member of this share group, as from a queue: each goes to one "
-        "member, and is acknowledged when it is printed.",
+        "member, and is acknowledged once printed.",
     ),
 ]
 
@@ -132,8 +132,8 @@ class ShareReader:
             if problem is not None:
                 place = f"{partition.topic} partition {partition.partition}"
                 raise Failure(
-                    f"what was printed of {place} was not acknowledged: {problem.args[0].str()}",
-                    "it is delivered again",
+                    f"printed messages of {place} were not acknowledged: {problem.args[0].str()}",
+                    "they are delivered again",
                 )
 
 
@@ -154,8 +154,8 @@ def check_share(
         )
     if committed:
         raise typer.BadParameter(
-            "--share and --committed cannot be used together: what members see is a setting of "
-            "the group, share.isolation.level"
+            "--share and --committed cannot be used together: set the group's "
+            "share.isolation.level instead"
         )
 
 

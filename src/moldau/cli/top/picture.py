@@ -164,7 +164,10 @@ def _problems(pairs: Pairs, groups: list[GroupRow]) -> list[str]:
         for metric, words in (
             (f"{_CONTROLLER}offlinepartitionscount", "partitions have no leader"),
             (f"{_MANAGER}underminisrpartitioncount", "partitions refuse writes with acks=all"),
-            (f"{_MANAGER}underreplicatedpartitions", "partitions lack replicas that are in sync"),
+            (
+                f"{_MANAGER}underreplicatedpartitions",
+                "partitions have replicas that are not in sync",
+            ),
             (f"{_MANAGER}offlinereplicacount", "logs are offline"),
         ):
             if count := int(now.value(metric)):
@@ -174,7 +177,7 @@ def _problems(pairs: Pairs, groups: list[GroupRow]) -> list[str]:
             found.append(f"{name}: its event loop is stalled {stalled_s:.0%} of the time")
         failed = now.rate(then, f"{_TRAFFIC}failedproducerequests_total")
         if failed > 0:
-            found.append(f"{name} refuses {failed:,.1f} writes a second")
+            found.append(f"{name} refuses {failed:,.1f} writes per second")
     if pairs and controllers != 1:
         found.append(f"{controllers} of the brokers shown are the controller, not 1")
     for row in groups:

@@ -118,7 +118,7 @@ def take(url: str, security: ClientSecurity | None = None, login: str = "") -> S
         with urllib.request.urlopen(request, timeout=WITHIN_S, context=context) as answer:
             text = answer.read().decode("utf-8", "replace")
     except urllib.error.HTTPError as problem:
-        raise Unreachable(f"it answers with {problem.code}") from None
+        raise Unreachable(f"it answered with status {problem.code}") from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "reason", problem)
         raise Unreachable(str(getattr(reason, "strerror", None) or reason).lower()) from None

@@ -23,7 +23,7 @@ def lines_of(picture: Picture) -> list[Text]:
     lines = [Text(time.strftime("%H:%M:%S"), "dim")]
     lines += [Text(f"! {each}", "bold red") for each in picture.problems]
     if not picture.problems:
-        lines.append(Text("nothing is wrong", "green"))
+        lines.append(Text("no problems", "green"))
     lines += _section(
         ("BROKER", "HTTP", "LEADS", "HOLDS", "MSG/S", "IN/S", "OUT/S", "REQ/S", "PRODUCE P99",
          "FETCH P50", "CPU", "MEMORY", "CONNECTIONS"),

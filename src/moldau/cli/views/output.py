@@ -7,6 +7,7 @@ colours when the output is not a terminal or NO_COLOR is set.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 
 BAR_DELAY_S = 1.0
+
+_LEVELS = {"red": logging.ERROR, "yellow": logging.WARNING}
+
+# Who gets what would be shown on stderr, in a process whose log lines are for programs.
+_log: logging.Logger | None = None
 
 
 class Failure(Exception):
@@ -37,14 +43,35 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, emoji=False, soft_wrap=True)
 
 
-def show(text: str, style: str = "", *, stderr: bool = False) -> None:
-    """One line for a person; `style` is rich's and only seen on a terminal."""
+def log_instead(name: str | None) -> None:
+    """Log under this name what would be shown on stderr from here on; None ends that."""
+    global _log
+    _log = None if name is None else logging.getLogger(name)
+
+
+def are_logged() -> bool:
+    """Return whether lines on stderr are logged instead of shown."""
+    return _log is not None
+
+
+def show(text: str, style: str = "", *, stderr: bool = False, **fields: object) -> None:
+    """One line for a person; `style` is rich's and only seen on a terminal.
+
+    Where lines are logged instead, `fields` are the line's own.
+    """
+    if stderr and _log is not None:
+        _log.log(_LEVELS.get(style, logging.INFO), text, extra=fields)
+        return
     from rich.text import Text
 
     console(stderr=stderr).print(Text(text, style))
 
 
 def show_failure(failure: Failure) -> None:
+    if _log is not None:
+        advice = {"advice": failure.advice} if failure.advice else {}
+        _log.error(failure.message, extra=advice)
+        return
     from rich.text import Text
 
     out = console(stderr=True)

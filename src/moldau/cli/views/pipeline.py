@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from moldau.cli.views.output import console, show, show_json
+from moldau.cli.views.output import are_logged, console, show, show_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ class PipelineView:
 
     def __enter__(self) -> Self:
         out = console(stderr=True)
-        if not self._as_json and out.is_terminal:
+        if not self._as_json and out.is_terminal and not are_logged():
             self._live = _bars(self._is_bounded)
             self._live.start()
         return self
@@ -70,13 +70,13 @@ class PipelineView:
                 return
             if self._several:
                 progress = replace(progress, sink=f"{pipeline}/{progress.sink}")
-            self._show(progress)
+            self._show(progress, pipeline)
 
-    def _show(self, progress: SinkProgress) -> None:
+    def _show(self, progress: SinkProgress, pipeline: str) -> None:
         if self._live is not None:
             self._move(self._live, progress)
         elif progress.batch_rows and self._is_due(progress.sink):
-            show(line_of(progress), stderr=True)
+            show(line_of(progress), stderr=True, pipeline=pipeline, **asdict(progress))
 
     def _move(self, live: Progress, progress: SinkProgress) -> None:
         task = self._tasks.get(progress.sink)

@@ -148,10 +148,10 @@ class Consumer:
         A stream that is not drained pauses its own partitions and no others.
         """
         if n < 1:
-            raise ValueError(f"{n} streams are too few; at least one is needed")
+            raise ValueError(f"{n} streams are too few; ask for at least one")
         self._check_open()
         if self._feeder is not None:
-            raise ClientError("this consumer already has its streams; create another consumer")
+            raise ClientError("this consumer already has streams; create another consumer")
         self._feeder = self._fetcher.buffer = StreamFeeder(n, self._decoder)
         self.subscribe(topic)
         self._feeder.start(self._fetcher)
@@ -167,7 +167,7 @@ class Consumer:
         """Messages as they come, for `timeout` seconds in all."""
         self._check_open()
         if self._feeder is not None:
-            raise ClientError("this consumer is read through its streams")
+            raise ClientError("this consumer has streams; read from those")
         self._stopped.clear()
         if timeout is None:
             return chain.from_iterable(_Fetched(self))
@@ -190,7 +190,7 @@ class Consumer:
         With streams, what other threads have in hand is not committed.
         """
         if self.group is None:
-            raise ClientError("a consumer without a group has nothing to commit to")
+            raise ClientError("a consumer without a group cannot commit; give it a group")
         if message is not None:
             offsets = [Position(message.topic, message.partition, message.offset + 1)]
         else:

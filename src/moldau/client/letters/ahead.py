@@ -38,7 +38,7 @@ def text_of(position: int, offsets: Iterable[int]) -> str:
     text = _PREFIX + ",".join(parts)
     if len(text) > _LONGEST:
         raise ClientError(
-            "too many letters were moved ahead of others: move all of them before you choose more"
+            "too many letters were moved out of order: move all the rest before you choose more"
         )
     return text
 
@@ -53,7 +53,7 @@ def offsets_in(position: int, text: str | None) -> set[int]:
     for part in text.removeprefix(_PREFIX).split(","):
         match = _PART.fullmatch(part)
         if match is None:
-            raise ClientError(f"the commit of a redrive says {text[:80]!r}, which has no meaning")
+            raise ClientError(f"cannot parse the commit of a redrive: {text[:80]!r}")
         first, last = int(match[1]), int(match[2] or match[1])
         found.update(range(position + first, position + last + 1))
     return found

@@ -91,8 +91,8 @@ class LetterTopic:
     def _stalled(self, held: Mapping[int, int], within_s: float) -> ClientError:
         for index, offset in held.items():
             return ClientError(
-                f"a transaction is open in {self.topic}-{index} at offset {offset}, and hides what "
-                f"follows; it did not end within {within_s:g} s: `moldau transactions list` shows "
-                "whose it is"
+                f"a transaction is open in {self.topic}-{index} at offset {offset}, and hides the "
+                f"messages after it; it did not end within {within_s:g} s: `moldau transactions "
+                "list` shows its owner"
             )
         return ClientError(f"no messages of {self.topic} within {within_s:g} s")

@@ -42,7 +42,9 @@ class Mover:
         known = consumer.list_topics(timeout=TIMEOUT_S).topics
         gone = sorted(topics - known.keys())
         if gone:
-            raise ClientError(f"dead letters came from topics that are gone: {', '.join(gone)}")
+            raise ClientError(
+                f"dead letters came from topics that no longer exist: {', '.join(gone)}"
+            )
         self.sizes = {topic: len(known[topic].partitions) for topic in topics}
 
     def send(
@@ -83,5 +85,5 @@ class Mover:
     @property
     def producer(self) -> confluent_kafka.Producer:
         if self._producer is None:
-            raise ClientError("a redrive is claimed before letters are moved")
+            raise ClientError("claim the redrive before you move its letters")
         return self._producer

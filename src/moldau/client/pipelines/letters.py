@@ -1,6 +1,8 @@
 """The dead letters of pipelines, and the records of those that were redriven. Without I/O.
 
 A letter is a record as it was, with headers that say where it comes from and what is wrong with it.
+Records that brokers set aside, because they failed the check against their schemas, are such
+letters, too: they have a topic and a partition of origin, but were never written there.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ ORIGIN_TOPIC_ID = "moldau.origin.topic_id"
 ORIGIN_PARTITION = "moldau.origin.partition"
 ORIGIN_OFFSET = "moldau.origin.offset"
 REASON = "moldau.reason"
+# The offset of what was never written.
+NEVER_WRITTEN = -1
 SOURCE = "moldau.source"
 _ADDED = frozenset((ORIGIN_TOPIC, ORIGIN_TOPIC_ID, ORIGIN_PARTITION, ORIGIN_OFFSET, REASON, SOURCE))
 
@@ -25,7 +29,8 @@ class Origin(NamedTuple):
     """The place of the record that a letter was made from.
 
     A topic that was created again has other records at the same offsets, so its id is part of it;
-    it is empty where brokers have no ids, and in letters of earlier versions.
+    it is empty where brokers have no ids, and in letters of earlier versions. The offset of what
+    brokers have set aside is NEVER_WRITTEN.
     """
 
     topic: str
@@ -51,6 +56,25 @@ class PipelineLetter(NamedTuple):
     offset: int
     timestamp_ms: int
 
+    @property
+    def is_quarantined(self) -> bool:
+        return self.origin.offset == NEVER_WRITTEN
+
+    def key_in(self, topic: str, topic_id: str) -> bytes:
+        """Return the key of the record that says that this letter of a topic was redriven."""
+        if self.is_quarantined:
+            return quarantined_key(topic, topic_id, self.partition, self.offset)
+        return self.origin.key()
+
+
+def quarantined_key(topic: str, topic_id: str, partition: int, offset: int) -> bytes:
+    """Return the key for a letter that has no place of origin: what tells it apart is its own.
+
+    It is longer than that of an `Origin`, which could be the same place: a pipeline that reads the
+    quarantine may have a dead letter of this one.
+    """
+    return msgspec.json.encode((topic, topic_id, partition, offset, "quarantined"))
+
 
 class Redriven(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="redriven"):
     """A record of `__moldau_redrives`: the letter of an origin was moved back."""
@@ -69,16 +93,25 @@ def letter_of(message: Any) -> PipelineLetter | None:
     told: dict[str, str] = {}
     kept: Headers = []
     for name, value in message.headers() or []:
+        if name == ORIGIN_TOPIC:
+            # It comes first: whatever was told before, the record had by itself.
+            told.clear()
         if name in _ADDED:
             told[name] = (value or b"").decode(errors="replace")
         else:
             kept.append((name, value))
     topic = told.get(ORIGIN_TOPIC, "")
-    partition, offset = told.get(ORIGIN_PARTITION, ""), told.get(ORIGIN_OFFSET, "")
-    if not topic or not partition.isdecimal() or not offset.isdecimal():
+    partition, offset = told.get(ORIGIN_PARTITION, ""), told.get(ORIGIN_OFFSET)
+    if offset is None and REASON in told:
+        at = NEVER_WRITTEN
+    elif offset is not None and offset.isdecimal():
+        at = int(offset)
+    else:
+        return None
+    if not topic or not partition.isdecimal():
         return None
     return PipelineLetter(
-        origin=Origin(topic, told.get(ORIGIN_TOPIC_ID, ""), int(partition), int(offset)),
+        origin=Origin(topic, told.get(ORIGIN_TOPIC_ID, ""), int(partition), at),
         reason=told.get(REASON, ""),
         source=told.get(SOURCE, ""),
         key=message.key(),

@@ -1,7 +1,8 @@
 """Redrives of pipelines: dead letters go back to the topics that they came from, once each.
 
 In one transaction are written: the record, to its origin, and a record of that in the compacted
-topic `__moldau_redrives`, by its origin. So both are there, or neither. A redrive first claims the
+topic `__moldau_redrives`, by its origin (of a record that was never written there, by the place of
+the letter). So both are there, or neither. A redrive first claims the
 transactional id of its letters' topic, which aborts what a predecessor has left open, finishes what
 it was committing, and makes it fail from there on. Then it reads which letters were moved, up to
 the end that the topic has at that moment. A transaction of another redrive may hide what follows
@@ -89,6 +90,8 @@ class PipelineRedrive:
         self._name = name
         self._mover = Mover(self._config, name, topic)
         self._ranges: Ranges = {}
+        # The id of the letters' topic, empty where brokers have none.
+        self._topic_id = ""
         self._is_claimed = False
         # The keys of origins whose letters were moved when the plan was made.
         self._moved: frozenset[bytes] = frozenset()
@@ -101,7 +104,7 @@ class PipelineRedrive:
 
     def claim(self, cluster: Cluster) -> None:
         """End whatever redrive of these letters came before; it fails from here on."""
-        Ledger(cluster, TOPIC, _CONFIGS, lambda key, value: None).require()
+        Ledger(cluster, TOPIC, _CONFIGS, lambda key, value, offset: None).require()
         self._mover.claim()
         self._is_claimed = True
 
@@ -110,6 +113,7 @@ class PipelineRedrive:
         plan = RedrivePlan()
         try:
             self._moved = self._read_moved(cluster)
+            self._topic_id = topic_id_of(cluster, self.topic)
             self._ranges = self._letter_topic.ranges()
             for letters in self._batches(plan):
                 for letter, value in letters:
@@ -127,7 +131,7 @@ class PipelineRedrive:
     def move(self, moved: Callable[[int], None] | None = None) -> int:
         """Move what was planned; return how many. `moved` is told the number now and then."""
         if not self._is_claimed:
-            raise ClientError("a redrive is claimed before letters are moved")
+            raise ClientError("claim the redrive before you move its letters")
         total = 0
         for letters in self._batches(RedrivePlan()):
             self._write(letters)
@@ -154,9 +158,12 @@ class PipelineRedrive:
                     by=self._by,
                     at_ms=now_ms,
                 )
-                self._mover.send(TOPIC, 0, origin.key(), msgspec.json.encode(redriven), [])
+                self._mover.send(TOPIC, 0, self._key(letter), msgspec.json.encode(redriven), [])
 
         self._mover.commit(write)
+
+    def _key(self, letter: PipelineLetter) -> bytes:
+        return letter.key_in(self.topic, self._topic_id)
 
     def _partition(self, letter: PipelineLetter, key: bytes | None) -> int:
         """Return where a letter goes: back, or where messages with its new key go."""
@@ -173,7 +180,7 @@ class PipelineRedrive:
             letter = letter_of(message)
             if letter is None or not self._choose(letter):
                 continue
-            key = letter.origin.key()
+            key = self._key(letter)
             if key in seen:
                 plan.moved_before += 1
                 continue
@@ -213,3 +220,9 @@ class PipelineRedrive:
                 for message in records.messages({0: (start, end)}, _OTHERS_WITHIN_S)
                 if (key := message.key()) is not None
             )
+
+
+def topic_id_of(cluster: Cluster, topic: str) -> str:
+    """Return a topic's id as keys of redriven letters have it; empty if there is none."""
+    found = cluster.metadata([topic]).topics[topic].id
+    return "" if found is None else str(found)

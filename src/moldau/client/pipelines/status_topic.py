@@ -27,7 +27,10 @@ class StatusTopic:
 
     def __init__(self, cluster: Cluster) -> None:
         self._statuses = Statuses()
-        self._ledger = Ledger(cluster, TOPIC, _CONFIGS, self._statuses.apply)
+        apply = self._statuses.apply
+        self._ledger = Ledger(
+            cluster, TOPIC, _CONFIGS, lambda key, value, offset: apply(key, value)
+        )
 
     def exists(self) -> bool:
         return self._ledger.exists()

@@ -297,7 +297,7 @@ class Producer:
             except BufferError:
                 if time.monotonic() >= deadline:
                     raise QueueFull(
-                        f"{len(self)} messages are in flight, and none was written for "
+                        f"{len(self)} messages are in flight, and none were written for "
                         f"{self._max_block_s:g} s; queue.buffering.max.messages and "
                         "queue.buffering.max.kbytes set the size of the buffer"
                     ) from None

@@ -139,7 +139,7 @@ class Transaction:
                     raise failure(what, error) from None
                 if time.monotonic() >= deadline:
                     raise TimeoutError(
-                        f"{what} within {self._timeout_s:g} s, and it may yet happen: "
+                        f"{what} within {self._timeout_s:g} s, but it may still happen: "
                         f"{words_of(error)}"
                     ) from None
             time.sleep(_RETRY_S)
@@ -158,6 +158,6 @@ def _require_manual_commits(consumer: Consumer) -> None:
         raise ClientError("a consumer without a group has no offsets to commit")
     if consumer.commits_by_itself:
         raise ClientError(
-            "this consumer commits by itself, beside the transaction; create it with "
+            "this consumer commits automatically, outside the transaction; create it with "
             "enable_auto_commit=False"
         )

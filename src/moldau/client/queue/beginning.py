@@ -32,7 +32,7 @@ def begin_at(
                 Api.INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False}
             )
     except (PeerError, InvalidSetting) as problem:
-        raise ClientError(f"group {group} cannot be told where to begin: {problem}") from problem
+        raise ClientError(f"could not set where group {group} begins: {problem}") from problem
     told = answer.responses[0]
     if told.error_code:
         raise ClientError(f"group {group} cannot begin at {start!r}: {told.error_message}")

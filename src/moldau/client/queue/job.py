@@ -66,7 +66,7 @@ class Job:
 
     def _check_unsettled(self) -> None:
         if self._is_sent:
-            raise ClientError(f"{self!r} is settled already: {self.outcome}")
+            raise ClientError(f"{self!r} is already settled: {self.outcome}")
 
     def settle(self, otherwise: Outcome) -> Outcome:
         """Return what became of it, which cannot be changed any more. For the queue."""

@@ -72,7 +72,7 @@ class Queue:
         **settings: Any,
     ) -> None:
         if not topics:
-            raise ValueError("a queue needs a topic to take messages from")
+            raise ValueError("name a topic to take messages from")
         self.group = group
         self.topics = topics
         config = librdkafka_settings(
@@ -193,7 +193,7 @@ class Queue:
     def _renew(self, job: Job) -> None:
         self._check_open()
         if self._renewing is None:
-            raise ClientError("only a queue that was made with renewable=True can renew locks")
+            raise ClientError("only a queue created with renewable=True can renew locks")
         self._renewing.renew(job.raw)
 
     def _take(self) -> Job | None:
@@ -238,4 +238,7 @@ class Queue:
 def _told(outcomes: Any, problem: Any = None) -> None:
     """Note what the broker did not take: others will work on these messages again."""
     if problem is not None:
-        logger.warning("messages were taken back before they were settled: %s", problem)
+        logger.warning(
+            "the broker refused the outcome of some messages, and will deliver them again: %s",
+            problem,
+        )

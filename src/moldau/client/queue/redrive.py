@@ -118,7 +118,7 @@ class Redrive:
             send = self._mover.producer.send_offsets_to_transaction
             self._mover.insist(
                 lambda left_s: send(positions, member, left_s),
-                "could not say how far letters were moved",
+                "could not record how far letters were moved",
             )
 
         positions = self._positions(letters)

@@ -174,7 +174,7 @@ class RenewingConsumer:
         try:
             view = ClusterView.of(self._cluster.some_broker().ask(Api.METADATA, values))
         except PeerError as problem:
-            logger.info("could not look for leaders: %s", problem)
+            logger.info("could not look up leaders: %s", problem)
             return
         self._names |= {topic.id: topic.name for topic in view.topics.values() if topic.id}
         self._leaders = {
@@ -271,10 +271,12 @@ class RenewingConsumer:
         try:
             connection = self._cluster.to(node)
             if values.get("is_renew_ack") and connection.version_of(api) < _RENEWS:
-                raise ClientError(f"{node} cannot renew locks: it has no ShareAcknowledge v2")
+                raise ClientError(
+                    f"{node} cannot renew locks: it does not support ShareAcknowledge v2"
+                )
             answer = connection.ask(api, values)
         except PeerError as problem:
-            logger.info("the share session with %s is over: %s", node, problem)
+            logger.info("the share session with %s has ended: %s", node, problem)
             session.reset()
             self._has_old_leaders = True
             return None
@@ -282,7 +284,7 @@ class RenewingConsumer:
             session.reset()
             if answer.error_code not in _SESSION_IS_OVER:
                 raise _error(Refused(answer.error_code, f"{node}", answer.error_message))
-            logger.info("the share session with %s is over: %s", node, name_of(answer.error_code))
+            logger.info("the share session with %s has ended: %s", node, name_of(answer.error_code))
             return None
         session.advance()
         return answer
@@ -321,8 +323,8 @@ def _settings(given: Mapping[str, Any]) -> PeerSettings:
     unknown = [name for name in named if name not in _KNOWN and not is_security(name)]
     if unknown:
         raise ClientError(
-            f"a renewable queue has no setting {', '.join(unknown)}: it knows client.id, and those "
-            "of security"
+            f"a renewable queue has no setting {', '.join(unknown)}: it supports client.id and the "
+            "security settings"
         )
     try:
         security = security_of(given)

@@ -138,8 +138,8 @@ def _damage(access: Access, resource: ResourcePattern) -> ClusterError | None:
         return None
     return ClusterError(
         Error.UNKNOWN_SERVER_ERROR,
-        f"{problem}. Only super users get at what its rules are about until the node is repaired, "
-        "or deleted and its rules added again",
+        f"{problem}. Only super users can use the resources that its rules cover until you repair "
+        "the node, or delete it and add its rules again",
     )
 
 

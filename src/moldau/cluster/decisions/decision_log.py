@@ -60,7 +60,7 @@ def _told(change: AnyChange) -> str:
         case QuotasChanged(entity, limits):
             return f"{described(entity)} now has the quotas {limits}"
         case ScramChanged(""):
-            return "users that do not exist now have salts by a secret of the cluster"
+            return "the cluster now has a secret to derive the salts of unknown users from"
         case ScramChanged(user, credentials):
             return f"user '{user}' now has passwords for {', '.join(credentials) or 'nothing'}"
         case GroupConfigured(group, configs):

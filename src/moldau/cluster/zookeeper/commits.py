@@ -52,7 +52,7 @@ class Commits:
         self._own = (paths.broker(broker_id), paths.folder(broker_id))
 
     def joining(self, draft: Draft) -> list[Check]:
-        """Guards that whoever comes into sync is in the life that it was judged by (KIP-903)."""
+        """Return checks that replicas join the ISR in the life they were judged by (KIP-903)."""
         registrations = self._tree.registrations
         joining = sorted(draft.joining())
         if not all(broker in registrations for broker in joining):

@@ -68,7 +68,7 @@ async def read_brokers(
             id = decode_broker_id(paths.brokers, name)
             brokers[id] = (decode_broker(paths.broker(id), id, data, stat.czxid), stat)
         except DamagedNode as error:
-            logger.error("%s; the broker is left out", error)
+            logger.error("%s; ignoring the broker", error)
     return brokers
 
 
@@ -82,12 +82,12 @@ async def read_configs(
         try:
             broker = decode_config_name(paths.broker_configs, name)
         except DamagedNode as error:
-            logger.error("%s; the settings are left out", error)
+            logger.error("%s; ignoring the settings", error)
             continue
         try:
             found[broker] = (decode_configs(paths.broker_config(broker), data), stat.version)
         except DamagedNode as error:
-            logger.error("%s; the settings stay as they were", error)
+            logger.error("%s; keeping the previous settings", error)
             found[broker] = (None, stat.version)
     return found
 
@@ -110,7 +110,7 @@ async def read_access(
             found[key] = (decode_access(paths.access_entry(key), key, data), stat.version)
         except DamagedNode as error:
             if subject_of(key) is None:
-                logger.error("%s, and its name is none of Moldau's; it is left out", error)
+                logger.error("%s, and Moldau does not use this name; ignoring it", error)
             else:
                 found[key] = (AccessDamaged(key, str(error)), stat.version)
     return found
@@ -134,7 +134,7 @@ async def read_deleted(session: Session, paths: Paths) -> set[UUID]:
         try:
             ids.add(decode_topic_id(paths.deleted, name))
         except DamagedNode as error:
-            logger.error("%s; it is left out", error)
+            logger.error("%s; ignoring it", error)
     return ids
 
 

@@ -172,7 +172,7 @@ class ZooKeeperStore:
                     await self._registrations.withdraw(self._registered, notice)
                 except StoreError as error:
                     logger.info(
-                        "could not unregister; the end of the session will do it: %s", error
+                        "could not unregister; the registration ends with the session: %s", error
                     )
             await self._session.close()
 
@@ -275,7 +275,7 @@ class ZooKeeperStore:
         if is_over:
             self._lapses += 1
             if self._was_registered:
-                self._fence.close("it heard nothing from ZooKeeper for a whole session timeout")
+                self._fence.close("it has not heard from ZooKeeper for a whole session timeout")
         else:
             self._refresher.mark("notices", "controller", "members")
 
@@ -379,7 +379,7 @@ class ZooKeeperStore:
             self._step_down()
             raise NotController("another broker has been elected controller") from refusal
         if was_it:
-            logger.info("removed the registration of broker %d: it is gone", broker.id)
+            logger.info("removed the registration of broker %d, which is gone", broker.id)
         await self._tree.catch_up()
         self._check_registration()
 

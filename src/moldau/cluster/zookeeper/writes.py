@@ -192,7 +192,8 @@ class Draft:
                     topics[name] = _changed(topic, change)
                 case _:
                     raise ValueError(
-                        f"{type(change).__name__} cannot be committed: it happens by itself"
+                        f"{type(change).__name__} cannot be committed: the brokers make this "
+                        "change themselves"
                     )
         found: list[Write] = [
             TopicWrite(name, state.topics.get(name), topic)
@@ -296,9 +297,7 @@ def _changed(topic: Topic | None, change: _TopicChange) -> Topic | None:
             return None
         case PartitionsAdded(name, first, partitions):
             if len(topic.partitions) != first:
-                raise Conflict(
-                    f"topic '{name}' has {len(topic.partitions)} partitions in the meantime"
-                )
+                raise Conflict(f"topic '{name}' now has {len(topic.partitions)} partitions")
             return msgspec.structs.replace(topic, partitions=topic.partitions + partitions)
         case PartitionsChanged(name, changed):
             whole = list(topic.partitions)

@@ -177,7 +177,7 @@ def decode_topic(path: str, name: str, data: bytes) -> Topic:
                 path, f"in-sync replicas of partition {index} are not among its replicas"
             )
         if not set(partition.elr) <= set(partition.replicas) - set(partition.isr):
-            raise DamagedNode(path, f"partition {index} has no such eligible replicas")
+            raise DamagedNode(path, f"the eligible replicas of partition {index} are not valid")
     return topic
 
 
@@ -213,7 +213,7 @@ def decode_access(path: str, key: str, data: bytes) -> AccessEntry:
     if change.key != key:
         raise DamagedNode(path, f"it holds the entry '{change.key}'")
     if change.is_empty:
-        raise DamagedNode(path, "it holds nothing")
+        raise DamagedNode(path, "it is empty")
     if isinstance(change, AclsChanged):
         try:
             for acl in change.acls:
@@ -221,7 +221,7 @@ def decode_access(path: str, key: str, data: bytes) -> AccessEntry:
         except ClusterError as error:
             raise DamagedNode(path, error.message) from error
     if isinstance(change, QuotasChanged) and not all(each > 0 for each in change.limits.values()):
-        raise DamagedNode(path, "a limit has to be more than 0")
+        raise DamagedNode(path, "a limit must be greater than 0")
     return change
 
 

@@ -60,7 +60,7 @@ class Guard:
                 return ApiError(
                     403,
                     "unknown_host",
-                    f"this console does not go by the name {host!r}",
+                    f"this console does not accept the host name {host!r}",
                     "use its numeric address, or start it with --host NAME",
                 )
         if scope["method"] not in _READING and CSRF_HEADER not in headers:

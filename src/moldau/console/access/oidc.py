@@ -112,7 +112,7 @@ class Oidc:
         with self._lock:
             pending = self._pending.pop(state, None)
         if pending is None or pending.until < time.monotonic():
-            raise ApiError(401, "oidc", "this sign-in is not known, or took too long", "try again")
+            raise ApiError(401, "oidc", "this sign-in is unknown, or took too long", "try again")
         fields = {
             "grant_type": "authorization_code",
             "code": code,
@@ -140,10 +140,10 @@ class Oidc:
             ).validate(found.claims)
         except Exception as problem:
             # Whatever joserfc makes of a token that it cannot read.
-            raise ApiError(401, "oidc", f"the identity token does not count: {problem}") from None
+            raise ApiError(401, "oidc", f"the identity token is not valid: {problem}") from None
         claims = dict(found.claims)
         if not secrets.compare_digest(str(claims.get("nonce", "")), nonce):
-            raise ApiError(401, "oidc", "the identity token is of another sign-in")
+            raise ApiError(401, "oidc", "the identity token belongs to another sign-in")
         return claims
 
     def _security(self, token: str) -> ClientSecurity | None:
@@ -151,7 +151,7 @@ class Oidc:
         if properties is None or properties.get("sasl.mechanism") != "OAUTHBEARER":
             return self._console.security
         if not token:
-            raise ApiError(401, "oidc", "the issuer gave no access token for the brokers")
+            raise ApiError(401, "oidc", "the issuer sent no access token for the brokers")
         with self._lock:
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="moldau-console-"))
@@ -175,13 +175,13 @@ class Oidc:
                 raise ApiError(502, "oidc", f"{issuer} says that it is {found.get('issuer')!r}")
             missing = {"authorization_endpoint", "token_endpoint", "jwks_uri"} - found.keys()
             if missing:
-                raise ApiError(502, "oidc", f"{issuer} does not tell its {min(missing)}")
+                raise ApiError(502, "oidc", f"{issuer} does not name its {min(missing)}")
             self._found = found
         return self._found
 
     def _fetch(self, url: str, fields: dict[str, str] | None = None) -> dict[str, Any]:
         if not url.startswith(("https://", "http://")):
-            raise ApiError(502, "oidc", f"{url!r} is no address of an issuer")
+            raise ApiError(502, "oidc", f"{url!r} is not the address of an issuer")
         data = None if fields is None else urllib.parse.urlencode(fields).encode()
         request = urllib.request.Request(url, data, {"Accept": "application/json"})
         try:
@@ -193,5 +193,5 @@ class Oidc:
         except (OSError, ValueError) as problem:
             raise ApiError(502, "oidc", f"the issuer does not answer: {problem}") from None
         if not isinstance(found, dict):
-            raise ApiError(502, "oidc", "the issuer's answer is no object")
+            raise ApiError(502, "oidc", "the issuer's answer is not a JSON object")
         return found

@@ -13,6 +13,7 @@ from moldau.console.sampling.sample import Sample
 from moldau.console.sampling.state import ClusterState, node_of, read_state, sizes
 from moldau.peer.errors import PeerError, Refused
 from moldau.peer.groups import Groups
+from moldau.peer.transactions import Transactions
 from moldau.wire.apis import Api
 
 
@@ -87,7 +88,7 @@ def get_overview(call: Call) -> Overview:
         state.offline,
     )
     if sample is None:
-        bare = Sample(state.at_ms, state, {}, {}, {}, {}, {})
+        bare = Sample(state.at_ms, state, {}, {}, {}, {})
         return Overview(Problems().of(bare), counts, Rates(None, None, None))
     problems = [each for each in watch.problems if may_see(call, state, each)]
     return Overview(problems, counts, Rates(sample.in_msgs, sample.in_bytes, watch.out_bytes))
@@ -102,6 +103,10 @@ def may_see(call: Call, state: ClusterState, problem: Problem) -> bool:
     if problem.where.kind == "group":
         with suppress(PeerError):
             return any(each.name == problem.where.name for each in Groups(call.cluster).listed())
+    if problem.where.kind == "transaction":
+        with suppress(PeerError):
+            listed = Transactions(call.cluster).listed()
+            return any(each.id == problem.where.name for each in listed)
     if problem.where.kind == "pipeline":
         with suppress(PeerError):
             return any(each.name == problem.where.name for each in call.pipelines())

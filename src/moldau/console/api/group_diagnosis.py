@@ -47,9 +47,12 @@ def _facts(call: Call, found: GroupInfo) -> GroupFacts:
             each.lag, each.lag_s, each.member, each.trend_per_s,
             watch.read_rate(found.group, place), at, each.committed, by,
         )  # fmt: skip
-    for each in (found.share or {}).get("partitions", ()):
-        lag = max(0, each["lag"])
-        partitions[each["topic"], each["partition"]] = PartitionFacts(lag, None, "all of them")
+    for shared in found.share.partitions if found.share is not None else ():
+        place = (shared.topic, shared.partition)
+        partitions[place] = PartitionFacts(
+            shared.lag, shared.lag_s, "all of them", shared.trend_per_s,
+            watch.read_rate(found.group, place),
+        )  # fmt: skip
     return GroupFacts(
         found.group,
         found.state,

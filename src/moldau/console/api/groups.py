@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -14,14 +15,17 @@ from moldau.console.errors import ApiError, check, invalid, not_found
 from moldau.console.sampling.groups import (
     Described,
     GroupLag,
+    PartitionLag,
     committed_offsets,
     describe,
     lags,
+    operations_on,
+    share_lags,
 )
 from moldau.console.sampling.state import ClusterState, bounds, offsets_at, read_state
 from moldau.peer.errors import PeerError, Refused
 from moldau.peer.groups import Groups, ListedGroup
-from moldau.peer.share_groups import SHARE
+from moldau.peer.share_groups import SHARE, SharedPartitionInfo, ShareGroups
 from moldau.topic_partition import TopicPartition
 from moldau.wire.apis import Api
 from moldau.wire.errors import Error
@@ -72,6 +76,31 @@ class GroupPartition(msgspec.Struct):
     drain_s: float | None
 
 
+class SharePartition(msgspec.Struct):
+    """How far a share group has come: `lag` messages are not finished, the first is `start`.
+
+    `in_flight` are with members now, `waiting` were and are to be delivered again; `redelivered`
+    and `dead` count since the leader began. Null where a broker does not tell.
+    """
+
+    topic: str
+    partition: int
+    start: int | None
+    end: int | None
+    lag: int | None
+    lag_s: float | None
+    in_flight: int | None
+    waiting: int | None
+    redelivered: int | None
+    dead: int | None
+    trend_per_s: float | None
+    drain_s: float | None
+
+
+class ShareInfo(msgspec.Struct):
+    partitions: list[SharePartition]
+
+
 class PastRebalance(msgspec.Struct):
     at_ms: int
     cause: str
@@ -81,7 +110,11 @@ class PastRebalance(msgspec.Struct):
 
 
 class GroupInfo(msgspec.Struct):
-    """A group. `history` has its last rebalances, the newest first, where brokers tell them."""
+    """A group. `history` has its last rebalances, the newest first, where brokers tell them.
+
+    `operations` are what one may do with it: Read, Delete and so on; null where brokers do not
+    tell.
+    """
 
     group: str
     kind: str
@@ -92,9 +125,10 @@ class GroupInfo(msgspec.Struct):
     members: list[GroupMember]
     partitions: list[GroupPartition]
     history: list[PastRebalance]
-    share: dict[str, Any] | None
+    share: ShareInfo | None
     lag: int
     lag_s: float | None
+    operations: list[str] | None
 
 
 class Reset(msgspec.Struct):
@@ -129,7 +163,7 @@ def list_groups(call: Call, asked: GroupFilter) -> GroupList:
     rows = []
     for each in listed:
         lag = sample.lags.get(each.name)
-        rows.append(_row(each, lag, None, sample.share_lags.get(each.name)))
+        rows.append(_row(each, lag, None))
     return GroupList(rows)
 
 
@@ -140,22 +174,15 @@ def _looked_at(call: Call, listed: list[ListedGroup]) -> list[GroupRow]:
         with suppress(Refused):
             described[each.name] = describe(cluster, each)
     committed = committed_offsets(cluster, [each.name for each in listed if each.kind != SHARE])
+    shared = [each.share for each in described.values() if each.share is not None]
     topics = {place[0] for offsets in committed.values() for place in offsets}
+    topics.update(part.topic for group in shared for part in group.partitions)
     state = read_state(cluster, topics)
-    found = lags(cluster, state, committed)
-    rows = []
-    for each in listed:
-        known = described.get(each.name)
-        share_lag = None
-        if known is not None and known.share is not None:
-            share_lag = sum(max(0, part.lag) for part in known.share.partitions)
-        rows.append(_row(each, found.get(each.name), known, share_lag))
-    return rows
+    found = lags(cluster, state, committed) | share_lags(cluster, state, shared)
+    return [_row(each, found.get(each.name), described.get(each.name)) for each in listed]
 
 
-def _row(
-    each: ListedGroup, lag: GroupLag | None, known: Described | None, share_lag: int | None
-) -> GroupRow:
+def _row(each: ListedGroup, lag: GroupLag | None, known: Described | None) -> GroupRow:
     topics: set[str] = set()
     if lag is not None:
         topics = {topic for topic, _ in lag.partitions}
@@ -167,7 +194,7 @@ def _row(
         (each.state if known is None else known.state).lower(),
         None if known is None else len(known.members),
         sorted(topics),
-        share_lag if lag is None else lag.lag,
+        None if lag is None else lag.lag,
         None if lag is None else lag.lag_s,
     )
 
@@ -185,14 +212,17 @@ def get_group(call: Call) -> GroupInfo:
             PastRebalance(each.ended_ms, each.why, each.took_ms, each.members, each.epoch)
             for each in reversed(Groups(cluster).history(name).rebalances)
         ]
-    share: dict[str, Any] | None = None
+    share: ShareInfo | None = None
     partitions: list[GroupPartition] = []
-    lag, lag_s = 0, None
     if known.share is not None:
-        share = msgspec.to_builtins(known.share)
-        lag = sum(max(0, each.lag) for each in known.share.partitions)
-        assert share is not None
-        share = {"partitions": share["partitions"]}
+        state = read_state(cluster, {each.topic for each in known.share.partitions})
+        found = share_lags(cluster, state, [known.share])[name]
+        share = ShareInfo(
+            [
+                _share_partition(call, name, each, found.partitions)
+                for each in known.share.partitions
+            ]
+        )
     else:
         committed = committed_offsets(cluster, [name])
         if name not in committed:
@@ -200,16 +230,11 @@ def get_group(call: Call) -> GroupInfo:
         topics = {place[0] for place in (*committed[name], *readers)}
         state = read_state(cluster, topics)
         found = lags(cluster, state, committed, {name: list(readers)})[name]
-        lag, lag_s = found.lag, found.lag_s
         for place, part in sorted(found.partitions.items()):
-            trend = call.console.watch.trend(name, place)
-            drain = None
-            if part.lag and trend is not None and trend < 0:
-                drain = round(part.lag / -trend, 1)
             partitions.append(
                 GroupPartition(
                     *place, part.committed, part.end, part.lag, part.lag_s, readers.get(place),
-                    trend, drain,
+                    *_trend_and_drain(call, name, place, part.lag),
                 )
             )  # fmt: skip
     return GroupInfo(
@@ -226,9 +251,42 @@ def get_group(call: Call) -> GroupInfo:
         partitions,
         history,
         share,
-        lag,
-        lag_s,
+        found.lag,
+        found.lag_s,
+        operations_on(cluster, known),
     )
+
+
+def _share_partition(
+    call: Call,
+    group: str,
+    told: SharedPartitionInfo,
+    known: Mapping[TopicPartition, PartitionLag],
+) -> SharePartition:
+    place = (told.topic, told.partition)
+    part = known.get(place)
+    lag = told.lag if told.lag >= 0 else None
+    return SharePartition(
+        *place,
+        told.start if told.start >= 0 else None,
+        None if part is None else part.end,
+        lag,
+        None if part is None else part.lag_s,
+        told.in_flight,
+        told.waiting,
+        told.redelivered,
+        told.dead,
+        *_trend_and_drain(call, group, place, lag),
+    )
+
+
+def _trend_and_drain(
+    call: Call, group: str, place: TopicPartition, lag: int | None
+) -> tuple[float | None, float | None]:
+    """Return by how much the lag grows a second, and when it will be gone if it shrinks."""
+    trend = call.console.watch.trend(group, place)
+    drain = round(lag / -trend, 1) if lag and trend is not None and trend < 0 else None
+    return trend, drain
 
 
 def find_group(call: Call, name: str) -> ListedGroup:
@@ -245,10 +303,9 @@ def reset_group(call: Call, asked: Reset) -> Moves:
     name = call.path["group"]
     cluster = call.cluster
     listed = next((each for each in Groups(cluster).listed() if each.name == name), None)
-    if listed is not None and listed.kind == SHARE:
-        raise ApiError(409, "share_group", f"{name} is a share group", "it has no offsets to reset")
-    committed = committed_offsets(cluster, [name])
-    if name not in committed:
+    is_share = listed is not None and listed.kind == SHARE
+    committed = _starts(call, name) if is_share else committed_offsets(cluster, [name]).get(name)
+    if committed is None:
         raise Refused(Error.GROUP_AUTHORIZATION_FAILED, f"offsets of group {name!r}")
     state = read_state(cluster, [asked.topic])
     described = state.topics[asked.topic]
@@ -258,7 +315,7 @@ def reset_group(call: Call, asked: Reset) -> Moves:
     strange = [index for index in chosen if index not in described.partitions]
     if strange:
         raise not_found(f"partition {strange[0]} of {asked.topic}")
-    changes = plan(call, state, asked, chosen, committed[name])
+    changes = plan(call, state, asked, chosen, committed)
     if asked.preview:
         return Moves(changes, False)
     if listed is not None and listed.state.lower() not in ("empty", "dead"):
@@ -267,9 +324,22 @@ def reset_group(call: Call, asked: Reset) -> Moves:
             "stop its consumers first",
         )  # fmt: skip
     offsets = {(asked.topic, each.partition): each.to for each in changes}
-    cluster.commit_offsets(name, offsets)
+    if is_share:
+        ShareGroups(cluster).alter_offsets(name, offsets)
+    else:
+        cluster.commit_offsets(name, offsets)
     call.note("reset group", group=name, topic=asked.topic, to=asked.to, partitions=chosen)
     return Moves(changes, True)
+
+
+def _starts(call: Call, name: str) -> dict[TopicPartition, int] | None:
+    """Return the first offsets that a share group has not finished."""
+    found = ShareGroups(call.cluster).find(name)
+    if found is None:
+        return None
+    return {
+        (each.topic, each.partition): each.start for each in found.partitions if each.start >= 0
+    }
 
 
 def plan(

@@ -73,7 +73,10 @@ def get_table(call: Call, asked: TableQuery) -> TableInfo:
     kind = _KINDS.get(table.type)
     if kind is None:
         raise ApiError(
-            422, "not_shown", f"{table.path} is {table.type}", "Delta and Iceberg tables are shown"
+            422,
+            "not_shown",
+            f"{table.path} is {table.type}",
+            "only Delta and Iceberg tables can be shown",
         )
     package, extra, is_there, describe = kind
     if importlib.util.find_spec(package) is None:

@@ -157,7 +157,7 @@ def _filtered(
     """
     require_extra()
     if asked.key is not None:
-        raise invalid("give either a key or a filter", "a filter can ask for the key, too")
+        raise invalid("give either a key or a filter", "put the key into the filter")
     console = call.console
     following: dict[int, int] | None
     preceding: dict[int, int] | None

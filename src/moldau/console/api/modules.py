@@ -13,6 +13,7 @@ from moldau.console.api import (
     openapi,
     pipelines,
     quotas,
+    redrives,
     schemas,
     searches,
     security,
@@ -24,5 +25,5 @@ from moldau.console.api import (
 
 MODULES = (
     *(session, oidc, cluster, topics, messages, searches, groups, group_diagnosis, transactions),
-    *(schemas, pipelines, lake, dead_letters, security, quotas, series, openapi),
+    *(schemas, pipelines, lake, dead_letters, redrives, security, quotas, series, openapi),
 )

@@ -50,7 +50,7 @@ def end_oidc(call: Call, asked: ComingBack) -> Response:
         raise ApiError(401, "oidc", f"the issuer says {asked.error[:200]}")
     known = call.request.cookies.get(_STATE, "")
     if not known or not hmac.compare_digest(known.encode(), asked.state.encode()):
-        raise ApiError(401, "oidc", "this sign-in was not begun in this browser", "try again")
+        raise ApiError(401, "oidc", "this sign-in did not start in this browser", "try again")
     identity = oidc.finish(asked.state, asked.code)
     visitor = Visitor(identity.user, identity.security, _address(call))
     path, is_secure = _base(call), call.request.url.scheme == "https"

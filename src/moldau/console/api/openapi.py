@@ -101,7 +101,7 @@ def _operation(
             "description": "The answer.",
             "content": {each.media_type: {"schema": schema}},
         },
-        "default": {"description": "Why it was refused.", "content": error},
+        "default": {"description": "Why the request was refused.", "content": error},
     }
     if not each.is_open:
         operation["security"] = [{"session": []}, {}]

@@ -24,7 +24,11 @@ class SubjectRow(msgspec.Struct):
 
 
 class SubjectList(msgspec.Struct):
+    """Subjects. `operations` are what one may do with some subject or other: with Write, there may
+    be new ones; null where the registry does not tell."""
+
     schemas: list[SubjectRow]
+    operations: list[str] | None
 
 
 class SchemaVersion(msgspec.Struct):
@@ -37,13 +41,18 @@ class SchemaVersion(msgspec.Struct):
 
 
 class SubjectInfo(msgspec.Struct):
-    """A subject. `compatibility` and `mode` are what is in force, its own or the registry's."""
+    """A subject. `compatibility` and `mode` are what is in force, its own or the registry's.
+
+    `operations` are what one may do with it: Write to register, Delete, AlterConfigs; null where
+    the registry does not tell.
+    """
 
     subject: str
     versions: list[int]
     compatibility: str | None
     mode: str | None
     latest: SchemaVersion
+    operations: list[str] | None
 
 
 class SchemaText(msgspec.Struct):
@@ -77,7 +86,7 @@ def list_subjects(call: Call) -> SubjectList:
         except SchemaNotFound:
             continue
         rows.append(SubjectRow(subject, found.type.value, found.version, found.id))
-    return SubjectList(rows)
+    return SubjectList(rows, call.registry.operations())
 
 
 @endpoint("GET", "api/schemas/{subject:path}")
@@ -94,7 +103,8 @@ def get_subject(call: Call) -> SubjectInfo:
     except SchemaError:
         # A registry of another kind may not tell.
         pass
-    return SubjectInfo(subject, numbers, level, mode, _version(call.registry.version(subject)))
+    latest = _version(call.registry.version(subject))
+    return SubjectInfo(subject, numbers, level, mode, latest, call.registry.operations(subject))
 
 
 @endpoint("GET", "api/schemas/{subject:path}/versions/{version}")

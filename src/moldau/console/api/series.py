@@ -55,7 +55,7 @@ def _names(call: Call, text: str) -> list[str]:
     """Return the names that are asked for, of things that the visitor may see."""
     names = list(dict.fromkeys(name for name in text.split(",") if name))
     if len(names) > _MOST_NAMES:
-        raise invalid(f"{len(names)} series are more than {_MOST_NAMES} at once")
+        raise invalid(f"{len(names)} series are too many; ask for at most {_MOST_NAMES} at once")
     if call.is_own:
         return names
     topics: set[str] = set()

@@ -101,7 +101,12 @@ def sign_in(call: Call, asked: SignIn) -> Session:
     """Sign in with a user of the brokers."""
     console = call.console
     if console.settings.oidc is not None:
-        raise ApiError(409, "oidc", "people sign in with an issuer here", "see api/session/oidc")
+        raise ApiError(
+            409,
+            "oidc",
+            "this console signs people in with an OpenID Connect issuer",
+            "see api/session/oidc",
+        )
     if console.settings.sign_in is None:
         raise ApiError(409, "no_sign_in", "nobody has to sign in here")
     try:

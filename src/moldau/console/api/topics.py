@@ -270,7 +270,12 @@ def _groups_of(call: Call, state: ClusterState, topic: str) -> list[TopicGroup]:
     try:
         listed = [each for each in Groups(call.cluster).listed() if each.kind != SHARE]
         if sample is not None and len(listed) > _MOST_GROUPS:
-            names = [name for name, lag in sample.lags.items() if topic in _topics(lag.partitions)]
+            known = {each.name for each in listed}
+            names = [
+                name
+                for name, lag in sample.lags.items()
+                if name in known and topic in _topics(lag.partitions)
+            ]
         else:
             names = [each.name for each in listed[:_MOST_GROUPS]]
         committed = {

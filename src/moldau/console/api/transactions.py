@@ -33,7 +33,10 @@ class TransactionList(msgspec.Struct):
 
 
 class TransactionInfo(msgspec.Struct):
-    """A transaction; `timeout_ms` is null where no time-out ends it."""
+    """A transaction; `timeout_ms` is null where no time-out ends it.
+
+    `operations` are those on its id, Write to abort it; null where the broker does not tell.
+    """
 
     id: str
     state: str
@@ -44,6 +47,7 @@ class TransactionInfo(msgspec.Struct):
     open_s: float | None
     coordinator: int
     partitions: list[tuple[str, int]]
+    operations: list[str] | None
 
 
 @endpoint("GET", "api/transactions")
@@ -70,7 +74,12 @@ def list_transactions(call: Call) -> TransactionList:
 @endpoint("GET", "api/transactions/{id:path}")
 def get_transaction(call: Call) -> TransactionInfo:
     """Describe a transaction: its producer, since when, and where it is open."""
-    found = Transactions(call.cluster).describe(call.path["id"])
+    transactions = Transactions(call.cluster)
+    found = transactions.describe(call.path["id"])
+    operations: list[str] | None = None
+    if found.state == "Ongoing" and not call.console.settings.read_only:
+        may = transactions.may_fence(found.id)
+        operations = None if may is None else ["Describe", "Write"] if may else ["Describe"]
     return TransactionInfo(
         found.id,
         found.state,
@@ -81,6 +90,7 @@ def get_transaction(call: Call) -> TransactionInfo:
         _open_s(found),
         found.coordinator.id,
         list(found.partitions),
+        operations,
     )
 
 

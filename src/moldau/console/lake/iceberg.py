@@ -121,7 +121,7 @@ def _preview(
     if is_hidden or snapshot is None:
         return TablePreview(columns, [], is_hidden)
     if _total(snapshot, "total-delete-files"):
-        return TablePreview(columns, [], note="its rows are not read: it has files of deletes")
+        return TablePreview(columns, [], note="its rows cannot be shown: it has delete files")
     paths = _data_files(snapshot, warehouse, io)
     rows = (row for path in paths for row in _first_rows(path, fields))
     return TablePreview(columns, list(islice(rows, PREVIEWED)))

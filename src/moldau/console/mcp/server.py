@@ -20,8 +20,8 @@ logger = logging.getLogger("moldau.console.mcp")
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")
 _PARSE, _INVALID, _NO_METHOD, _PARAMETERS, _INTERNAL = -32700, -32600, -32601, -32602, -32603
 _INSTRUCTIONS = (
-    "Tools to look at a cluster of Kafka-compatible brokers. Begin with get_overview, which says "
-    "first what is wrong. why_is_group_behind explains the lag of a consumer group."
+    "Tools to inspect a cluster of Kafka-compatible brokers. Start with get_overview, which lists "
+    "problems first. why_is_group_behind explains the lag of a consumer group."
 )
 
 
@@ -55,7 +55,7 @@ class McpServer:
             except (msgspec.DecodeError, RecursionError) as problem:
                 raise Refusal(_PARSE, f"not JSON: {problem}") from None
             if not isinstance(message, dict) or not isinstance(message.get("method"), str):
-                raise Refusal(_INVALID, "a request has a method")
+                raise Refusal(_INVALID, "a request needs a method")
             if "id" not in message:
                 # A notification, such as that the client is ready.
                 return None

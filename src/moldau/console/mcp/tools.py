@@ -30,14 +30,14 @@ CHANGING = (
 )  # fmt: skip
 # What is clearer to whoever does not see the page.
 _HINTS = {
-    "get_overview": "What is wrong comes first: begin here.",
+    "get_overview": "Lists problems first: start here.",
     "why_is_group_behind": "For questions such as: why is this consumer group behind?",
     "browse_messages": "`from` is beginning, end:-N, offset:N or time:MS (milliseconds since "
     "1970); `filter` is an SQL expression such as value.amount > 100.",
-    "list_letters": "Messages that a pipeline or a share group gave up, with the reason.",
+    "list_letters": "Messages that a pipeline or a share group gave up on, with the reason.",
     "get_series": "Names such as cluster.in_msgs, topic:NAME.in_msgs, group:NAME.lag.",
-    "reset_group": "With preview true it only says what would change.",
-    "redrive_letters": "With preview true it only says what would be moved.",
+    "reset_group": "With preview true, it only says what would change.",
+    "redrive_letters": "With preview true, it only says what would be moved.",
 }
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 # An assistant reads no more than this at once.

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-from moldau.console.sampling.state import ClusterState, bounds
+from moldau.console.sampling.state import NOT_TOLD, ClusterState, bounds, operation_names
 from moldau.peer.cluster import Cluster
 from moldau.peer.errors import PeerError, Refused
 from moldau.peer.fetcher import FetchSettings, PartitionFetcher
-from moldau.peer.groups import Groups, ListedGroup
-from moldau.peer.share_groups import SHARE, ShareGroups
+from moldau.peer.groups import CLASSIC, CONSUMER, Groups, ListedGroup
+from moldau.peer.share_groups import SHARE, ShareGroupInfo, ShareGroups
 from moldau.records.batch import HEADER_SIZE, read_header
 from moldau.records.record import decode_records, payload_of
 from moldau.topic_partition import TopicPartition
@@ -23,6 +22,12 @@ from moldau.wire.errors import Error
 # So many first uncommitted messages are looked at in one go; the lag of further partitions is
 # known in messages only.
 MOST_LOOKS = 200
+# By the kind of a group, what describes it, and the field for its name.
+_DESCRIBED_BY = {
+    CLASSIC: (Api.DESCRIBE_GROUPS, "groups"),
+    CONSUMER: (Api.CONSUMER_GROUP_DESCRIBE, "group_ids"),
+    SHARE: (Api.SHARE_GROUP_DESCRIBE, "group_ids"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +111,8 @@ def lags(
     places = {place for offsets in committed.values() for place in offsets}
     places.update(place for some in assigned.values() for place in some)
     known = bounds(cluster, state, places)
-    looks: dict[TopicPartition, dict[int, float | None]] = {}
-    for offsets in committed.values():
-        for place, at in offsets.items():
-            if place in known and at < known[place][1]:
-                looks.setdefault(place, {})[max(at, known[place][0])] = None
-    _look(cluster, looks, most_looks)
+    wanted = {group: _unread(known, offsets) for group, offsets in committed.items()}
+    ages = _ages(cluster, wanted.values(), most_looks)
     found = {}
     for group, offsets in committed.items():
         parts: dict[TopicPartition, PartitionLag] = {}
@@ -123,10 +124,74 @@ def lags(
                 parts[place] = PartitionLag(None, end, None, None)
                 continue
             following = min(max(offsets[place], start), end)
-            age = 0.0 if following == end else looks.get(place, {}).get(following)
+            age = 0.0 if following == end else ages.get((place, following))
             parts[place] = PartitionLag(offsets[place], end, end - following, age)
         found[group] = GroupLag(parts)
     return found
+
+
+def share_lags(
+    cluster: Cluster,
+    state: ClusterState,
+    groups: Iterable[ShareGroupInfo],
+    *,
+    most_looks: int = MOST_LOOKS,
+) -> dict[str, GroupLag]:
+    """Return how far share groups are behind: what they have yet to finish, and how old the first
+    of it is."""
+    groups = list(groups)
+    starts = {
+        group.name: {
+            (each.topic, each.partition): each.start
+            for each in group.partitions
+            if each.start >= 0 and each.lag
+        }
+        for group in groups
+    }
+    places = {(each.topic, each.partition) for group in groups for each in group.partitions}
+    known = bounds(cluster, state, places)
+    ages = _ages(cluster, (_unread(known, each) for each in starts.values()), most_looks)
+    found = {}
+    for group in groups:
+        parts: dict[TopicPartition, PartitionLag] = {}
+        for each in group.partitions:
+            place = (each.topic, each.partition)
+            if place not in known:
+                continue
+            start, end = known[place]
+            if each.start < 0 or each.lag < 0:
+                # Nobody has begun to read, or the broker tells of no lag.
+                begun = each.start if each.start >= 0 else None
+                parts[place] = PartitionLag(begun, end, None, None)
+                continue
+            first = min(max(each.start, start), end)
+            age = 0.0 if not each.lag else ages.get((place, first))
+            parts[place] = PartitionLag(each.start, end, each.lag, age)
+        found[group.name] = GroupLag(parts)
+    return found
+
+
+def _unread(
+    known: Mapping[TopicPartition, tuple[int, int]], offsets: Mapping[TopicPartition, int]
+) -> list[tuple[TopicPartition, int]]:
+    """Return where the first message is that a group has yet to read, in each partition."""
+    return [
+        (place, max(at, known[place][0]))
+        for place, at in offsets.items()
+        if place in known and at < known[place][1]
+    ]
+
+
+def _ages(
+    cluster: Cluster, wanted: Iterable[Iterable[tuple[TopicPartition, int]]], most: int
+) -> dict[tuple[TopicPartition, int], float | None]:
+    """Return the ages of messages by partition and offset, of so many at most."""
+    looks: dict[TopicPartition, dict[int, float | None]] = {}
+    for some in wanted:
+        for place, at in some:
+            looks.setdefault(place, {})[at] = None
+    _look(cluster, looks, most)
+    return {(place, at): age for place, found in looks.items() for at, age in found.items()}
 
 
 def _look(
@@ -191,7 +256,7 @@ class Described:
     assignor: str
     epoch: int | None
     members: tuple[Member, ...]
-    share: Any = None
+    share: ShareGroupInfo | None = None
 
 
 def describe(cluster: Cluster, listed: ListedGroup) -> Described:
@@ -209,7 +274,7 @@ def describe(cluster: Cluster, listed: ListedGroup) -> Described:
             listed.name, listed.kind, shared.state, coordinator, shared.assignor, shared.epoch,
             members, shared,
         )  # fmt: skip
-    if listed.kind == "consumer":
+    if listed.kind == CONSUMER:
         info = Groups(cluster).consumer_group(listed.name)
         if info is not None:
             members = tuple(
@@ -218,7 +283,7 @@ def describe(cluster: Cluster, listed: ListedGroup) -> Described:
             )
             coordinator = cluster.insist(lambda: cluster.coordinator(listed.name)).id
             return Described(
-                listed.name, listed.kind, info.state, coordinator, info.assignor, info.epoch,
+                listed.name, CONSUMER, info.state, coordinator, info.assignor, info.epoch,
                 members,
             )  # fmt: skip
     return _classic(cluster, listed.name)
@@ -245,8 +310,25 @@ def _classic(cluster: Cluster, name: str) -> Described:
             for each in told.members
         )
         return Described(
-            name, "classic", str(told.group_state), node.id, str(told.protocol_data), None, members
+            name, CLASSIC, str(told.group_state), node.id, str(told.protocol_data), None, members
         )
+
+    return cluster.insist(ask)
+
+
+def operations_on(cluster: Cluster, group: Described) -> list[str] | None:
+    """Return what we may do with a group, in Kafka's words; None where brokers do not tell.
+
+    It is asked for by itself, so that samples, which need no rights, cost brokers no look at them.
+    """
+    api, names = _DESCRIBED_BY[group.kind]
+
+    def ask() -> list[str] | None:
+        to = cluster.to(cluster.coordinator(group.name))
+        (told,) = to.ask(api, {names: [group.name], "include_authorized_operations": True}).groups
+        if told.error_code:
+            return None
+        return operation_names(int(getattr(told, "authorized_operations", NOT_TOLD)))
 
     return cluster.insist(ask)
 

@@ -6,7 +6,9 @@ from collections.abc import Collection
 
 import msgspec
 
+from moldau.console.diagnosis import in_words
 from moldau.console.sampling.sample import Sample
+from moldau.peer.hanging import abort_command
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 _ORDER = (ERROR, WARNING, INFO)
@@ -39,7 +41,8 @@ class Problems:
 
     def of(self, sample: Sample) -> list[Problem]:
         found = [
-            *_partitions(sample), *_groups(sample), *_brokers(sample), *_pipelines(sample),
+            *_partitions(sample), *_groups(sample), *_brokers(sample), *_transactions(sample),
+            *_pipelines(sample),
         ]  # fmt: skip
         since = {}
         for each in found:
@@ -84,7 +87,7 @@ def _groups(sample: Sample) -> list[Problem]:
             found.append(Problem(INFO, what, where, "start its consumers, or delete the group"))
         else:
             what = f"group {name} is {lag.lag} messages and {round(lag.lag_s)} s behind"
-            hint = "see whether the lag grows; if so, add members or make each faster"
+            hint = "check whether the lag grows; if so, add members or make each faster"
             found.append(Problem(WARNING, what, where, hint))
     return found
 
@@ -100,7 +103,7 @@ def _brokers(sample: Sample) -> list[Problem]:
     found = [
         Problem(
             ERROR,
-            f"broker {id} is gone: it holds replicas and is not registered",
+            f"broker {id} is gone: it holds replicas but is not registered",
             Where("broker", str(id)),
             "start it again, or move its replicas with `moldau cluster rebalance`",
         )
@@ -108,28 +111,66 @@ def _brokers(sample: Sample) -> list[Problem]:
     ]
     if state.controller not in state.brokers:
         what = "no broker is the controller: nothing can be created or elected"
-        found.append(Problem(ERROR, what, Where("cluster", state.cluster_id), "see brokers' logs"))
+        found.append(
+            Problem(ERROR, what, Where("cluster", state.cluster_id), "see the brokers' logs")
+        )
     return found
+
+
+def _transactions(sample: Sample) -> list[Problem]:
+    found = []
+    held = sample.transactions
+    for each in held.hanging:
+        topic, index = each.place
+        what = (
+            f"a transaction of producer {each.producer_id} hangs in partition {index} of {topic}: "
+            f"no coordinator knows it, and {_messages(held.behind(each.place))} after it are not "
+            "shown as committed"
+        )
+        hint = f"end it with `{abort_command(each)}`"
+        found.append(Problem(ERROR, what, Where("topic", topic), hint))
+    for late in held.late:
+        transaction = late.transaction
+        topic, index = late.held.place
+        what = (
+            f"the transaction of {transaction.id} has been open for {in_words(late.open_s)}: "
+            f"{_messages(late.held.behind)} after it in partition {index} of {topic} are not "
+            "shown as committed"
+        )
+        if transaction.state != "Ongoing":
+            hint = "it is decided, and its markers are on the way: see whether all brokers run"
+        elif transaction.is_of_sink:
+            hint = "start the query of the Spark sink again, or run `moldau transactions recover`"
+        else:
+            hint = "end it in its program, or abort it"
+        found.append(Problem(WARNING, what, Where("transaction", transaction.id), hint))
+    return found
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'s' if count != 1 else ''}"
 
 
 def _pipelines(sample: Sample) -> list[Problem]:
     found = []
     for each in sample.pipelines:
         where = Where("pipeline", each.name)
-        error = (each.last_error or {}).get("message") or "it did not say why"
+        error = (each.last_error or {}).get("message") or "no reason given"
         letters = sum(sink.dead_letters or 0 for sink in each.sinks)
         if each.state == "failed":
-            hint = "put right what it names, and start the pipeline again"
+            hint = "fix the cause, and start the pipeline again"
             found.append(Problem(ERROR, f"pipeline {each.name} has failed: {error}", where, hint))
         elif each.state == "lost":
-            what = f"pipeline {each.name} has said nothing for a while, though it should run"
-            found.append(Problem(ERROR, what, where, "see whether its process is alive"))
+            what = (
+                f"pipeline {each.name} has not reported for a while, although it should be running"
+            )
+            found.append(Problem(ERROR, what, where, "check whether its process is alive"))
         elif each.state == "restarting":
-            what = f"pipeline {each.name} has failed and starts again: {error}"
-            found.append(Problem(WARNING, what, where, "see whether the next start helps"))
+            what = f"pipeline {each.name} has failed and is restarting: {error}"
+            found.append(Problem(WARNING, what, where, "check whether the restart succeeds"))
         elif letters:
             what = f"pipeline {each.name} has set {letters} records aside as dead letters"
-            hint = "see why, put them right, and move them back"
+            hint = "look at the reasons, fix the cause, and move them back"
             found.append(Problem(INFO, what, where, hint))
     return found
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from moldau.console.sampling.groups import GroupLag, committed_offsets, lags
+from moldau.console.sampling.groups import GroupLag, committed_offsets, lags, share_lags
 from moldau.console.sampling.pipelines import TOPIC as PIPELINES
 from moldau.console.sampling.pipelines import PipelineInfo, PipelineStatuses
 from moldau.console.sampling.state import ClusterState, bounds, read_state, sizes
+from moldau.console.sampling.transactions import HeldBack, read_held_back
 from moldau.peer.cluster import Cluster
 from moldau.peer.errors import PeerError
 from moldau.peer.groups import Groups, ListedGroup
-from moldau.peer.share_groups import SHARE, ShareGroups
+from moldau.peer.share_groups import SHARE, ShareGroupInfo, ShareGroups
 from moldau.topic_partition import TopicPartition
 
 # Of more groups, only some are looked at in each sample, in turn.
@@ -21,6 +24,8 @@ _GROUPS_AT_ONCE = 200
 # Kept for the trend of each partition that a group reads.
 _TREND_STEPS = 12
 _MOST_TRENDS = 20_000
+# A transaction is open for long after minutes, so that seconds more or less do not matter.
+_TRANSACTIONS_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,8 @@ class Sample:
     sizes: dict[TopicPartition, int]
     groups: dict[str, ListedGroup]
     lags: dict[str, GroupLag]
-    share_lags: dict[str, int]
     pipelines: list[PipelineInfo] = field(default_factory=list)
+    transactions: HeldBack = field(default_factory=HeldBack)
     # Messages a second, by topic; bytes a second of all.
     rates: dict[str, float] = field(default_factory=dict)
     in_msgs: float | None = None
@@ -49,6 +54,8 @@ class Sampler:
         self._lags: dict[str, GroupLag] = {}
         self._turn = 0
         self._statuses = PipelineStatuses()
+        self._held_back = HeldBack()
+        self._look_at = 0.0
         # By group and partition: when, committed up to where, lag.
         self._trends: dict[tuple[str, TopicPartition], deque[tuple[float, int, int]]] = {}
 
@@ -65,10 +72,10 @@ class Sampler:
             and place in by_broker[leader]
         }
         groups = {each.name: each for each in Groups(cluster).listed()}
-        share_lags = self._take_groups(cluster, state, groups)
+        self._take_groups(cluster, state, groups)
         sample = Sample(
-            int(time.time() * 1000), state, known, led, groups, dict(self._lags), share_lags,
-            self._pipelines(cluster, state),
+            int(time.time() * 1000), state, known, led, groups, dict(self._lags),
+            self._pipelines(cluster, state), self._transactions(cluster, state, known),
         )  # fmt: skip
         sample = self._with_rates(sample)
         self._before = sample
@@ -90,26 +97,43 @@ class Sampler:
 
     def _take_groups(
         self, cluster: Cluster, state: ClusterState, groups: dict[str, ListedGroup]
-    ) -> dict[str, int]:
+    ) -> None:
         names = sorted(groups)
         first = self._turn % max(len(names), 1)
         chosen = (names[first:] + names[:first])[:_GROUPS_AT_ONCE]
         self._turn = first + len(chosen)
-        share = [name for name in chosen if groups[name].kind == SHARE]
+        share = {name for name in chosen if groups[name].kind == SHARE}
         committed = committed_offsets(cluster, [name for name in chosen if name not in share])
         self._lags = {name: lag for name, lag in self._lags.items() if name in groups}
         found = lags(cluster, state, committed)
+        found |= share_lags(cluster, state, _shared(cluster, share))
         self._lags |= found
         now = time.monotonic()
         for group, lag in found.items():
             for place, part in lag.partitions.items():
                 has_room = len(self._trends) < _MOST_TRENDS or (group, place) in self._trends
                 if has_room and part.lag is not None and part.committed is not None:
+                    # A share group finishes messages behind its first one, too.
+                    read = part.end - part.lag if group in share else part.committed
                     steps = self._trends.setdefault((group, place), deque(maxlen=_TREND_STEPS))
-                    steps.append((now, part.committed, part.lag))
+                    steps.append((now, read, part.lag))
         for key in [each for each in self._trends if each[0] not in groups]:
             del self._trends[key]
-        return {name: _share_lag(cluster, name) for name in share}
+
+    def _transactions(
+        self,
+        cluster: Cluster,
+        state: ClusterState,
+        known: Mapping[TopicPartition, tuple[int, int]],
+    ) -> HeldBack:
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _TRANSACTIONS_EVERY_S
+            try:
+                self._held_back = read_held_back(cluster, state, known)
+            except PeerError:
+                self._held_back = HeldBack()
+        return self._held_back
 
     def _pipelines(self, cluster: Cluster, state: ClusterState) -> list[PipelineInfo]:
         if PIPELINES not in state.topics:
@@ -144,12 +168,12 @@ class Sampler:
         )
 
 
-def _share_lag(cluster: Cluster, name: str) -> int:
-    try:
-        found = ShareGroups(cluster).find(name)
-    except PeerError:
-        return 0
-    return 0 if found is None else sum(max(0, each.lag) for each in found.partitions)
+def _shared(cluster: Cluster, names: Iterable[str]) -> Iterator[ShareGroupInfo]:
+    for name in names:
+        with suppress(PeerError):
+            found = ShareGroups(cluster).find(name)
+            if found is not None:
+                yield found
 
 
 def numbers_of(sample: Sample) -> dict[str, float | None]:
@@ -169,8 +193,6 @@ def numbers_of(sample: Sample) -> dict[str, float | None]:
     for name, lag in sample.lags.items():
         numbers[f"group:{name}.lag"] = lag.lag
         numbers[f"group:{name}.lag_s"] = lag.lag_s
-    for name, count in sample.share_lags.items():
-        numbers[f"group:{name}.lag"] = count
     leaders = dict.fromkeys(state.brokers, 0)
     for topic in state.topics.values():
         for part in topic.partitions.values():

@@ -17,7 +17,7 @@ from moldau.wire.apis import Api
 from moldau.wire.errors import Error
 
 # What a broker says where it does not tell of rights.
-_NOT_TOLD = -(1 << 31)
+NOT_TOLD = -(1 << 31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Topic:
     is_internal: bool
     partitions: dict[int, Partition]
     error: int = 0
-    operations: int = _NOT_TOLD
+    operations: int = NOT_TOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +134,23 @@ def _topic(each: Any) -> Topic:
             for part in sorted(each.partitions, key=lambda part: int(part.partition_index))
         },
         int(each.error_code),
-        int(getattr(each, "topic_authorized_operations", _NOT_TOLD)),
+        int(getattr(each, "topic_authorized_operations", NOT_TOLD)),
     )
 
 
 def operation_names(bits: int) -> list[str] | None:
     """Return the operations of a bit field in Kafka's words; None if we were not told."""
-    if bits == _NOT_TOLD:
+    if bits == NOT_TOLD:
         return None
     return [in_words(each) for each in Operation if each > Operation.ANY and bits >> each & 1]
 
 
 def offsets_at(
-    cluster: Cluster, state: ClusterState, wanted: Mapping[TopicPartition, int]
+    cluster: Cluster,
+    state: ClusterState,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
 ) -> dict[TopicPartition, int]:
     """Ask leaders once for the offsets at these times; what has no answer is left out."""
     by_leader: dict[int, dict[str, list[dict[str, Any]]]] = {}
@@ -162,7 +166,7 @@ def offsets_at(
     for leader, topics in by_leader.items():
         values = {
             "replica_id": -1,
-            "isolation_level": 0,
+            "isolation_level": int(read_committed),
             "topics": [{"name": name, "partitions": parts} for name, parts in topics.items()],
             "timeout": int(cluster.settings.request_timeout_s * 1000),
         }

@@ -53,7 +53,7 @@ class Watch:
 
     def start(self) -> None:
         if not self._settings.has_login:
-            logger.info("no charts: the console has no login of its own to take samples with")
+            logger.info("the console shows no charts: it has no login to take samples with")
             return
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="moldau-watch", daemon=True)
@@ -99,11 +99,11 @@ class Watch:
                 was_down = False
             except PeerError as problem:
                 if not was_down:
-                    logger.warning("no sample of the cluster: %s", problem)
+                    logger.warning("could not take a sample of the cluster: %s", problem)
                 was_down = True
                 self._lost(problem)
             except Exception:
-                logger.exception("a sample of the cluster failed")
+                logger.exception("taking a sample of the cluster failed")
             took = time.monotonic() - began
             # The first one, or one slow moment, says nothing about the next.
             usual, took_before = min(took, took_before), took

@@ -73,7 +73,7 @@ def parse(database: duckdb.DuckDBPyConnection, text: str) -> Filter:
     import duckdb
 
     if len(text) > _LONGEST:
-        raise BadFilter(f"a filter has {_LONGEST} characters at most")
+        raise BadFilter(f"a filter may have at most {_LONGEST} characters")
     asked = f"SELECT row FROM batch WHERE ({_quoted_words(text)}\n)"
     try:
         row = database.execute("SELECT json_serialize_sql(?)", [asked]).fetchone()
@@ -166,7 +166,7 @@ class _Rewriting:
             return node
         kind = node.get("class", "")
         if kind in _REFUSED:
-            raise BadFilter(f"{_REFUSED[kind]} has no place in a filter")
+            raise BadFilter(f"{_REFUSED[kind]} is not allowed in a filter")
         path = _path(node)
         if path is not None:
             return self._column(node, path, want)

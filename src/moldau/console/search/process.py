@@ -153,7 +153,7 @@ class Worker:
         except TimeoutError:
             yield Failed("the search took too long")
         except (asyncio.IncompleteReadError, OSError):
-            yield Failed("the process of the search did not survive it")
+            yield Failed("the search process died")
         finally:
             await self.stop()
 
@@ -219,7 +219,9 @@ class Searches:
             visitor.user,
             visitor.security,
         ):
-            raise ApiError(404, "not_found", "there is no such search", "they end after a while")
+            raise ApiError(
+                404, "not_found", "there is no such search", "searches are removed after a while"
+            )
         return found
 
     async def cancel(self, search: Search) -> None:

@@ -41,6 +41,9 @@ _MOST_MEMORY = 6 << 30
 # further away has to fill the network, and never waits for that.
 _RECEIVE_BYTES = 64 << 10
 _TELL_EVERY_S = 0.25
+# Whoever looks on reads no faster, and each time the console and a browser want a processor, too.
+_SHOW_EVERY_S = 0.1
+_SHOW_BYTES = 1 << 20
 
 
 def main() -> None:
@@ -61,7 +64,7 @@ def main() -> None:
     except (PeerError, BatchError) as problem:
         write_frame(out, Failed(str(problem)))
     except MemoryError:
-        write_frame(out, Failed("the search needs more memory than it may have"))
+        write_frame(out, Failed("the search needs more memory than it may use"))
 
 
 def warm_up() -> None:
@@ -97,8 +100,11 @@ class Search:
             None if wanted is None else FilterColumns(wanted, request.topic, masks, registered)
         )
         self._scanned = self._found = self._found_bytes = 0
+        # What was found and is yet to be shown.
+        self._kept: list[FoundRecord] = []
+        self._kept_bytes = 0
         self._began = time.monotonic()
-        self._told = 0.0
+        self._told = self._shown = 0.0
         self._total = sum(each.end - each.start for each in request.ranges)
         self._positions = {each.partition: each.start for each in request.ranges}
         # Names and types that do not fit show at once, even if there is nothing to look at.
@@ -129,7 +135,10 @@ class Search:
                 for each in request.ranges
                 if request.follows or each.start < each.end
             ]
-            reason = self._go_through(readers)
+            try:
+                reason = self._go_through(readers)
+            finally:
+                self._show()
         self._tell(readers, is_last=True)
         write_frame(self._out, Done(reason, self._positions))
 
@@ -153,19 +162,19 @@ class Search:
         is_enough = len(rows) >= left
         rows = rows[:left]
         if rows:
-            records = _records(batch.take(pa.array(rows, pa.int64())))
-            kept = 0
-            for each in records:
-                self._found_bytes += len(each.value or b"") + len(each.key or b"") + 100
-                if self._found_bytes > self._request.most_bytes and self._found + kept:
+            last = -1
+            for each in _records(batch.take(pa.array(rows, pa.int64()))):
+                size = len(each.value or b"") + len(each.key or b"") + 100
+                self._found_bytes += size
+                if self._found_bytes > self._request.most_bytes and self._found:
                     is_enough = True
                     break
-                kept += 1
-            records = records[:kept]
-            self._found += len(records)
-            write_frame(self._out, Found(records))
-            if is_enough and records:
-                self._positions[partition] = records[-1].offset + 1
+                self._found += 1
+                self._kept.append(each)
+                self._kept_bytes += size
+                last = each.offset
+            if is_enough and last >= 0:
+                self._positions[partition] = last + 1
         self._scanned += batch.num_rows
         if not is_enough:
             self._positions[partition] = batch.column("offset")[-1].as_py() + 1
@@ -184,8 +193,21 @@ class Search:
             raise BadFilter(str(problem).partition("\n")[0]) from None
         return sorted(int(row) for (row,) in found)
 
+    def _show(self) -> None:
+        if self._kept:
+            write_frame(self._out, Found(self._kept))
+            self._kept, self._kept_bytes = [], 0
+            self._shown = time.monotonic()
+
     def _tell(self, readers: list[RangeReader], is_last: bool = False) -> None:
         now = time.monotonic()
+        # Where the search follows, it may be long until something comes again.
+        if (
+            self._request.follows
+            or now - self._shown >= _SHOW_EVERY_S
+            or self._kept_bytes >= _SHOW_BYTES
+        ):
+            self._show()
         if now - self._told < _TELL_EVERY_S and not is_last:
             return
         self._told = now

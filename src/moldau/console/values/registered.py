@@ -149,7 +149,7 @@ def read_path(data: bytes, at: int) -> tuple[list[int], int]:
     if count == 0:
         return [0], at
     if not 0 < count <= 64:
-        raise ValueError(f"{count} is not the depth of a message")
+        raise ValueError(f"{count} is not a valid nesting depth")
     path = []
     for _ in range(count):
         index, at = read_varint(data, at)

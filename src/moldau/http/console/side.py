@@ -81,16 +81,16 @@ class BrokerConsole:
         listener = chosen_listener(self._host)
         if listener is None and broker.settings.console_issuer:
             return (
-                "no listener takes the tokens of people who sign in with http.console.oidc.issuer: "
-                "give the broker one with OAUTHBEARER"
+                "no listener accepts the tokens of people who sign in with "
+                "http.console.oidc.issuer: give the broker a listener with OAUTHBEARER"
             )
         if listener is None:
-            return "no listener takes what a console can offer: nothing, or a password"
+            return "no listener accepts what a console can offer: no login, or a password"
         if broker.settings.http_console == "auto" and not self._is_safe(listener):
             return (
-                "the console is off: this address is not loopback, and whoever uses it would be "
+                "the console is off: this address is not loopback, and all its users would be "
                 "User:ANONYMOUS to the broker; give the broker a listener with SCRAM or PLAIN, or "
-                "set http.console to on or read-only if that is meant"
+                "set http.console to on or read-only if you want that"
             )
         return None
 
@@ -166,7 +166,7 @@ def _settings(host: Host) -> ConsoleSettings:
             # The broker's own name, with which it takes samples.
             security = ClientSecurity.parse({**sign_in, "sasl.jaas.config": jaas})
         except InvalidSetting:
-            logger.info("the console has no charts: the broker has no login of its own")
+            logger.info("the console shows no charts: the broker has no login to take samples with")
     companion = broker.companion
     assert companion is not None
     scheme, _, place = companion.url.partition("://")

@@ -64,12 +64,12 @@ def _add_connections(broker: Broker, families: Families) -> None:
     )
     families.counter(
         "moldau_connections_refused_total",
-        "Connections that were closed for what their clients did.",
+        "Connections closed because of what their clients did.",
         broker.connections.hangups.total,
     )
     families.counter(
         "moldau_cold_reads_total",
-        "Reads of consumers that a thread had to take from the disk.",
+        "Consumer reads that a thread took from the disk.",
         broker.connections.cold_reads,
     )
 
@@ -77,12 +77,12 @@ def _add_connections(broker: Broker, families: Families) -> None:
 def _add_loop(broker: Broker, families: Families) -> None:
     stalls = broker.stalls
     families.counter(
-        "moldau_loop_stalls_total", "Times that the event loop was held for over 50 ms.",
+        "moldau_loop_stalls_total", "Times that the event loop was blocked for over 50 ms.",
         stalls.count,
     )  # fmt: skip
     families.counter("moldau_loop_stall_seconds_total", "Time of these stalls.", stalls.total_s)
     families.gauge(
-        "moldau_loop_longest_stall_seconds", "The longest time that the loop was held.",
+        "moldau_loop_longest_stall_seconds", "The longest time that the event loop was blocked.",
         stalls.longest_s,
     )  # fmt: skip
     families.gauge(

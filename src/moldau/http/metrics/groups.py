@@ -67,7 +67,7 @@ class Groups:
         slices: Slices,
         one_by_one: bool,
     ) -> None:
-        at = families.family(f"{_GROUP}current_offset", "gauge", "Offset that a group committed.")
+        at = families.family(f"{_GROUP}current_offset", "gauge", "Offset committed by a group.")
         behind = families.family(f"{_GROUP}lag", "gauge", "Messages that a group has yet to read.")
         of_topics: Counter[str] = Counter()
         lags: Counter[str] = Counter()
@@ -107,7 +107,9 @@ class Groups:
             "Age of the first message that a group has yet to read; 0 if there is none.",
         )  # fmt: skip
         largest = families.family(
-            "moldau_consumergroup_lag_seconds_max", "gauge", "The same, of the oldest of a topic."
+            "moldau_consumergroup_lag_seconds_max",
+            "gauge",
+            "The same, for the oldest message of a topic.",
         )
         for group_id, offsets in committed.items():
             lagging = {key: at for key, at in offsets.items() if at < ends.get(key, -1)}

@@ -84,7 +84,9 @@ class Ends:
                 connection = await self._broker.peers.lane(leader, METRICS).connection()
                 answer = await connection.ask(Api.LIST_OFFSETS, values)
         except (PeerError, TimeoutError) as reason:
-            logger.debug("broker %d does not tell where its partitions end: %s", leader, reason)
+            logger.debug(
+                "could not get the end offsets of broker %d's partitions: %s", leader, reason
+            )
             return {}
         return {
             (str(topic.name), int(each.partition_index)): int(each.offset)
@@ -117,7 +119,7 @@ class Ends:
                     if stamp is not None:
                         known[key, offset] = stamp
         except TimeoutError:
-            logger.debug("other brokers took too long to tell how old messages are")
+            logger.debug("other brokers took too long to report the age of messages")
         self._times[group] = known
         return {key: stamp for (key, _), stamp in known.items()}
 

@@ -90,17 +90,17 @@ class PartitionCounts:
              self.under_replicated),
             ("underminisrpartitioncount", "Led partitions that refuse writes with acks=all.",
              self.under_minimum),
-            ("atminisrpartitioncount", "Led partitions that one more lost replica would stop.",
+            ("atminisrpartitioncount", "Led partitions that cannot lose another in-sync replica.",
              self.at_minimum),
             ("reassigningpartitions", "Led partitions that are moving.", self.moving),
             ("partitionswithlatetransactionscount",
-             "Led partitions with a transaction that has been open for longer than any may.",
+             "Led partitions with a transaction open for longer than the maximum timeout.",
              self.hanging),
         ):  # fmt: skip
             families.gauge(_MANAGER + name, about, value)
         families.counter(
             "kafka_controller_controllerstats_uncleanleaderelections_total",
-            "Times that a replica was elected here that was not in sync.",
+            "Times that an out-of-sync replica was elected leader here.",
             self.unclean_elections,
         )
         families.gauge(
@@ -110,12 +110,12 @@ class PartitionCounts:
         )
         families.gauge(
             "moldau_flush_lag_messages",
-            "Messages that a flush policy still has to force to disk.",
+            "Messages that a flush policy has yet to force to disk.",
             self.flush_lag,
         )
         families.gauge(
             "moldau_flush_lag_messages_max",
-            "The same, of the partition that has most.",
+            "The same, for the partition with the most.",
             self.longest_flush_lag,
         )
 
@@ -199,7 +199,7 @@ async def _add_leaderless(
         ("offlinepartitionscount", "Partitions without a leader.", offline),
         ("globalpartitioncount", "Partitions of the cluster.", partitions),
         ("globaltopiccount", "Topics of the cluster.", len(state.topics) if is_controller else 0),
-        ("preferredreplicaimbalancecount", "Partitions that another than the first replica leads.",
+        ("preferredreplicaimbalancecount", "Partitions that are not led by their first replica.",
          unpreferred),
     ):  # fmt: skip
         families.gauge(f"kafka_controller_kafkacontroller_{name}", about, value)

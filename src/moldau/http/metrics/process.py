@@ -58,17 +58,17 @@ class Process:
             1,
             labels(version=__version__, broker=self._broker),
         )
-        families.gauge("moldau_uptime_seconds", "Time since the start of HTTP.", self._uptime_s)
+        families.gauge("moldau_uptime_seconds", "Time since HTTP started.", self._uptime_s)
         families.counter("process_cpu_seconds_total", "CPU time.", usage.ru_utime + usage.ru_stime)
         families.gauge("process_resident_memory_bytes", "Memory in use.", resident)
         families.gauge(
-            "process_start_time_seconds", "When the process began.", time.time() - self._uptime_s
+            "process_start_time_seconds", "When the process started.", time.time() - self._uptime_s
         )
         if files is not None:
             families.gauge("process_open_fds", "Open files and sockets.", files)
         families.gauge(
             "process_max_fds",
-            "The most files and sockets that may be open.",
+            "Limit on open files and sockets.",
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )
         if written is not None and read is not None:

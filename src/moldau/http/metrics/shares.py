@@ -21,9 +21,9 @@ _GROUP = "moldau_sharegroup_"
 _SERIES: tuple[tuple[str, Kind, str], ...] = (
     (f"{_KAFKA}inflightmessagecount", "gauge", "Messages that members of a share group hold."),
     (f"{_KAFKA}acquisitionlocktimeout_total", "counter", "Messages whose locks ran out."),
-    (f"{_GROUP}waiting", "gauge", "Messages that were delivered and are to be delivered again."),
+    (f"{_GROUP}waiting", "gauge", "Messages waiting to be delivered again."),
     (f"{_GROUP}redelivered_total", "counter", "Deliveries after the first."),
-    (f"{_GROUP}dead_total", "counter", "Messages that were rejected or are out of tries."),
+    (f"{_GROUP}dead_total", "counter", "Messages that were rejected or delivered too often."),
 )
 
 
@@ -88,7 +88,7 @@ class Shares:
             "Age of the first message that a share group has yet to finish; 0 if there is none.",
         )  # fmt: skip
         oldest = families.family(
-            f"{_GROUP}lag_seconds_max", "gauge", "The same, of the oldest of a topic."
+            f"{_GROUP}lag_seconds_max", "gauge", "The same, for the oldest message of a topic."
         )
         groups = await self._starts(slices)
         ends = await self._ends.high_watermarks({key for each in groups.values() for key in each})

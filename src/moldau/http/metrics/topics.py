@@ -83,11 +83,11 @@ class Topics:
         }
         failed_produces = failed[Api.PRODUCE]
         for name, about, counts in (
-            ("messagesin", "Messages that producers wrote.", self._messages),
-            ("bytesin", "Bytes that producers wrote.", self._bytes_in),
-            ("bytesout", "Bytes that consumers were sent.", metrics.bytes_out),
+            ("messagesin", "Messages written by producers.", self._messages),
+            ("bytesin", "Bytes written by producers.", self._bytes_in),
+            ("bytesout", "Bytes sent to consumers.", metrics.bytes_out),
             ("replicationbytesin", "Bytes copied from leaders.", self._replicated_in),
-            ("replicationbytesout", "Bytes that followers copied.", metrics.replicated_out),
+            ("replicationbytesout", "Bytes copied by followers.", metrics.replicated_out),
             (
                 "totalproducerequests",
                 "Writes to partitions.",

@@ -34,11 +34,11 @@ class SchemaRequest(msgspec.Struct, rename="camel"):
 
     def value(self) -> Schema:
         if self.schema is None:
-            raise invalid_schema("the body has no schema")
+            raise invalid_schema("the body contains no schema")
         try:
             kind = SchemaType(self.schema_type or "AVRO")
         except ValueError:
-            raise invalid_schema(f"there is no type {self.schema_type!r}") from None
+            raise invalid_schema(f"there is no schema type {self.schema_type!r}") from None
         references = tuple(
             Reference(each.name, plain_name(each.subject), each.version)
             for each in self.references or ()
@@ -118,8 +118,8 @@ def _with_numbers(state: RegistryState, subject: str, schema: Schema, is_new: bo
         version = state.version(meant, number)
         if version is None or (version.deleted and is_new):
             raise MissingReference(
-                f"the reference {each.name!r} names version {each.version} of {meant!r}, "
-                "which is not there"
+                f"the reference {each.name!r} names version {each.version} of {meant!r}, which "
+                "does not exist"
             )
         found.append(msgspec.structs.replace(each, version=number))
     return msgspec.structs.replace(schema, references=tuple(found))

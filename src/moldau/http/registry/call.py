@@ -87,7 +87,7 @@ class Call:
                     raise too_large(_MOST_BESIDE)
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as problem:
-            raise unprocessable(f"the body is not as expected: {problem}") from None
+            raise unprocessable(f"the body does not have the expected form: {problem}") from None
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as problem:
             raise bad_request(f"the body is not JSON: {problem}") from None
 

@@ -24,7 +24,7 @@ from moldau.topic_partition import TopicPartition
 
 # The first process on a machine compiles the loop over the records, which takes some seconds.
 _TIMEOUT_S = 60.0
-_NOT_INSTALLED = "to check records against schemas, install moldau[checks] where the broker runs"
+_NOT_INSTALLED = "to check records against schemas, install moldau[checks] on the broker's machine"
 
 
 class SchemaCheck:
@@ -82,7 +82,7 @@ class SchemaCheck:
             refused = await self._quarantine.write(aside, at, answer.letters, transaction)
             return bytearray(answer.rest) if refused is None else refused
         index, reason = answer.problems[0]
-        what = f"record {index} is not one of a schema of {topic}: {reason}"
+        what = f"record {index} does not match a schema of {topic}: {reason}"
         return InvalidRecords(what, answer.problems)
 
     async def _learned(self, names: list[int | str], *subjects: str | None) -> bool:

@@ -57,22 +57,22 @@ def version_not_soft_deleted(subject: str, version: int) -> RegistryError:
 
 
 def other_site() -> RegistryError:
-    return RegistryError(403, 403, "pages of other sites may not send this")
+    return RegistryError(403, 403, "pages of other sites may not send this request")
 
 
 def lacks_cluster(what: str) -> RegistryError:
-    return RegistryError(403, 403, f"{what} takes Alter on the cluster")
+    return RegistryError(403, 403, f"{what} requires Alter on the cluster")
 
 
 def hidden_reference(subject: str) -> RegistryError:
     return RegistryError(
-        403, 403, f"the reference to subject {subject!r} takes Describe on its topic"
+        403, 403, f"the reference to subject {subject!r} requires Describe on its topic"
     )
 
 
 def foreign_alias(subject: str) -> RegistryError:
     return RegistryError(
-        403, 403, f"an alias of subject {subject[:100]!r} takes AlterConfigs on its topic"
+        403, 403, f"an alias of subject {subject[:100]!r} requires AlterConfigs on its topic"
     )
 
 
@@ -182,7 +182,7 @@ def bad_request(reason: str) -> RegistryError:
 
 def too_large(limit: int) -> RegistryError:
     return RegistryError(
-        413, 413, f"the body has more than {limit} bytes beside the text of a schema"
+        413, 413, f"the body has more than {limit} bytes besides the text of the schema"
     )
 
 
@@ -195,7 +195,7 @@ def store_failed(reason: str) -> RegistryError:
 
 
 def no_ids_left(context: str) -> RegistryError:
-    return store_failed(f"context {context!r} has no ids left: one has been given the last")
+    return store_failed(f"context {context!r} has no ids left: the last one has been assigned")
 
 
 def timed_out(reason: str) -> RegistryError:

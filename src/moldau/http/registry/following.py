@@ -149,7 +149,7 @@ class SchemasFollower:
                 await asyncio.sleep(_PAUSE_S)
             except Exception:
                 # Everybody who writes to a checked topic waits for this task: it must not end.
-                logger.exception("reading %s failed; it is tried again", TOPIC)
+                logger.exception("reading %s failed; trying again", TOPIC)
                 await asyncio.sleep(_LONG_PAUSE_S)
             else:
                 if self._waits_at is not None or self._topic_id is None:
@@ -189,7 +189,7 @@ class SchemasFollower:
             # A leader's log is what counts; a new replica may have to grow to what is known here.
             is_cut = partition.is_leader and self.applied > log.log_end
             if is_cut or partition.losses != self._losses:
-                logger.warning("the log of %s was cut: it is read anew", TOPIC)
+                logger.warning("the log of %s was truncated: reading it from the beginning", TOPIC)
                 self._begin_anew(self._topic_id)
                 self._losses = partition.losses
             end = log.high_watermark
@@ -227,7 +227,9 @@ class SchemasFollower:
                     self._begin_anew(self._topic_id)
                     self.applied = max(0, fetched.log_start)
                 elif fetched.diverging is not None:
-                    logger.warning("the log of %s was cut: it is read anew", TOPIC)
+                    logger.warning(
+                        "the log of %s was truncated: reading it from the beginning", TOPIC
+                    )
                     self._begin_anew(self._topic_id)
                 elif fetched.error:
                     await asyncio.sleep(_PAUSE_S)

@@ -65,7 +65,7 @@ def leader_address(broker: Broker, leader: int) -> Address:
         raise NotReached(f"broker {leader} is not registered")
     if not info.http:
         raise forwarding_failed(
-            f"broker {leader} leads _schemas and serves no HTTP; set http.listen on it"
+            f"broker {leader} leads _schemas but serves no HTTP; set http.listen on it"
         )
     scheme, _, rest = info.http.rpartition("://")
     host, _, port = rest.rpartition(":")
@@ -101,7 +101,10 @@ async def pass_on(address: Address, request: Request, body: bytes, origin: str) 
     """
     has_login = "authorization" in request.headers
     if has_login and address.tls is None and request.url.scheme == "https":
-        raise forwarding_failed(f"{address.host}:{address.port} does not encrypt, as this does")
+        raise forwarding_failed(
+            f"{address.host}:{address.port} does not use TLS, so it cannot get a login that "
+            "arrived over TLS"
+        )
     try:
         async with asyncio.timeout(_CONNECT_WITHIN_S):
             reader, writer = await asyncio.open_connection(
@@ -151,7 +154,7 @@ async def _answer(reader: asyncio.StreamReader) -> Passed:
     }
     length = int(headers.get("content-length", "0"))
     if length > _MOST_BYTES:
-        raise ValueError(f"an answer of {length} bytes")
+        raise ValueError(f"a response of {length} bytes")
     body = await reader.readexactly(length)
     applied = int(headers.get(APPLIED, "0"))
     return Passed(status, headers.get("content-type", ""), applied, body)

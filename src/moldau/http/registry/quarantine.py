@@ -86,7 +86,7 @@ class Quarantine:
     ) -> BatchError | Refusal | None:
         """Write records that were set aside; None when every in-sync replica has them."""
         if topic in INTERNAL_TOPICS:
-            return InvalidRecord(f"{topic} is an internal topic, and no quarantine")
+            return InvalidRecord(f"{topic} is an internal topic and cannot be a quarantine")
         (outcome,) = await self._broker.controller.ensure_topics([NewTopic(topic)])
         if isinstance(outcome, ClusterError):
             kind = NotChecked if outcome.error in _PASSING else InvalidRecord
@@ -102,9 +102,11 @@ class Quarantine:
                         problem = str(reason)
                         await asyncio.sleep(_PAUSE_S)
         except _Never as reason:
-            return InvalidRecord(f"the quarantine {topic} takes no record: {reason}")
+            return InvalidRecord(f"the quarantine {topic} does not accept the record: {reason}")
         except TimeoutError:
-            return NotChecked(f"the quarantine {topic} takes no record: {problem}; send again")
+            return NotChecked(
+                f"the quarantine {topic} does not accept the record: {problem}; send again"
+            )
 
     async def _try(
         self, topic: str, batch: bytes, transaction: OpenTransaction | None

@@ -144,7 +144,7 @@ class SchemaRegistry:
         error = await answer
         if error:
             # The record may be there all the same: who asks again will find it, or write it.
-            raise store_failed(f"the write was not confirmed ({error.name}); ask again")
+            raise store_failed(f"the write was not confirmed ({error.name}); send it again")
         await self.follower.until_applied(end)
 
     def _carried_over(self) -> list[Write]:
@@ -158,7 +158,7 @@ class SchemaRegistry:
                 found.append(record_of(version))
             found.append((key, None))
         if found:
-            logger.info("carrying over %d records of programs without a registry", len(found))
+            logger.info("copying %d records written by programs without a registry", len(found))
         return found
 
 

@@ -19,7 +19,7 @@ Everything else takes rights on the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from starlette.requests import Request
 
@@ -30,8 +30,12 @@ from moldau.http.registry.call import Operation
 from moldau.http.registry.schemas import context_of_id, is_id
 from moldau.schemas.registry.names import named, unqualified
 from moldau.schemas.registry.state import RegistryState, Version
+from moldau.wire.acls import in_words
 
+# What a sender is told of.
+_TOLD = (Right.WRITE, Right.DELETE, Right.ALTER_CONFIGS)
 _OF_SUBJECTS = ("subjects", "compatibility", "config", "mode")
+_VERSIONS = ["subjects", "*", "versions"]
 _SUFFIXES = ("-key", "-value")
 
 
@@ -88,6 +92,42 @@ def permit(
     return rights
 
 
+def operations_of(
+    host: Host,
+    request: Request,
+    operation: Operation,
+    args: Sequence[str],
+    context: str,
+    state: RegistryState,
+) -> str | None:
+    """Return what the sender may do with the subject that it reads, or with any if it lists them,
+    in Kafka's words; None where that is not told."""
+    if operation.method != "GET" or operation.parts not in (["subjects"], _VERSIONS):
+        return None
+    if host.may(request, Right.ALTER, quietly=True):
+        return _in_words(_TOLD)
+    if not args:
+        return _in_words([each for each in _TOLD if host.may_any(request, each, Resource.TOPIC)])
+    topics = _topics_of(named(context, args[0]), state)
+    return _in_words(
+        right
+        for right in _TOLD
+        if all(host.may(request, right, Resource.TOPIC, topic, quietly=True) for topic in topics)
+    )
+
+
+def _in_words(rights: Iterable[Right]) -> str:
+    return ",".join(map(in_words, rights))
+
+
+def _topics_of(subject: str, state: RegistryState) -> list[str]:
+    """Return the topics whose rights count for a subject: its own, and that of its alias."""
+    config = state.configs.get(subject)
+    # Or a name of one's own would open another's subject.
+    more = [topic_of(config.alias)] if config is not None and config.alias else []
+    return [topic_of(subject), *more]
+
+
 def _holders(
     state: RegistryState, given: str, context: str, subject: str | None
 ) -> Sequence[Version]:
@@ -117,11 +157,8 @@ def _permit_subject(
     tells: bool,
 ) -> None:
     right, kind = _right(operation), Resource.TOPIC
-    host.require(request, right, kind, topic_of(subject), tells=tells)
-    config = state.configs.get(subject)
-    if config is not None and config.alias:
-        # Or a name of one's own would open another's subject.
-        host.require(request, right, kind, topic_of(config.alias), tells=tells)
+    for topic in _topics_of(subject, state):
+        host.require(request, right, kind, topic, tells=tells)
 
 
 def _right(operation: Operation) -> Right:

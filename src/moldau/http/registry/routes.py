@@ -41,8 +41,9 @@ from moldau.http.registry.leading import (
 )
 from moldau.http.registry.quarantine import Quarantine
 from moldau.http.registry.registry import SchemaRegistry
-from moldau.http.registry.rights import permit
+from moldau.http.registry.rights import operations_of, permit
 from moldau.schemas.registry.names import DEFAULT_CONTEXT
+from moldau.wire.apis import RIGHTS
 
 JSON_V1 = "application/vnd.schemaregistry.v1+json"
 _TAKEN = (JSON_V1, "application/vnd.schemaregistry+json", "application/json",
@@ -162,7 +163,11 @@ class _Entrance:
                 content = await work()
         if isinstance(content, list) and len(content) > _LONG:
             content = msgspec.Raw(await asyncio.to_thread(msgspec.json.encode, content))
-        return self._response(request, content)
+        found = self._response(request, content)
+        told = operations_of(self._host, request, operation, args, context, self.registry.state)
+        if told is not None:
+            found.headers[f"x-{RIGHTS}"] = told
+        return found
 
     async def _write(
         self,

@@ -28,10 +28,10 @@ def check_rules(rules: dict[str, Any] | None) -> None:
     for kind, modes in _KINDS:
         found = (rules or {}).get(kind) or ()
         if not isinstance(found, list | tuple):
-            raise invalid_rules(f"{kind} is no list")
+            raise invalid_rules(f"{kind} must be a list")
         for rule in found:
             if not isinstance(rule, dict):
-                raise invalid_rules(f"one of {kind} is no object")
+                raise invalid_rules(f"{kind} has an entry that is not an object")
             _check(rule, names, modes)
 
 
@@ -54,4 +54,4 @@ def _check(rule: dict[str, Any], names: set[str], modes: tuple[str, ...]) -> Non
         raise invalid_rules(f"the mode of the rule {name!r} is {mode!r}, not {', '.join(modes)}")
     for action in ("onSuccess", "onFailure"):
         if mode not in _BOTH_WAYS and "," in str(rule.get(action) or ""):
-            raise invalid_rules(f"the rule {name!r} has two actions for one way ({action})")
+            raise invalid_rules(f"the rule {name!r} has two actions for one direction ({action})")

@@ -162,7 +162,9 @@ async def register_schema(call: Call, subject: str, request: SchemaRequest) -> V
             )
         number = state.next_version(subject)
         if request.version is not None and request.version > 0 and request.version != number:
-            raise invalid_schema(f"its version is {request.version}, but the next one is {number}")
+            raise invalid_schema(
+                f"its version is {request.version}, but the next version is {number}"
+            )
         context = context_of(subject)
         schema_id = state.id_of(context, found.schema) or state.next_id(context)
         if schema_id > LAST:
@@ -180,7 +182,7 @@ async def _import(
     if request.id is None or request.id < 0:
         raise not_permitted(f"Subject {subject} is in import mode, and the schema has no id")
     if not 0 < request.id < LAST or (request.version or 0) >= LAST:
-        raise not_permitted(f"Ids and versions lie between 1 and {LAST - 1}")
+        raise not_permitted(f"Ids and versions must be between 1 and {LAST - 1}")
     state = call.state
     found = await admit(call, subject, schema, [], normalize=normalizes(call, subject))
     holder = state.by_id(request.id, context_of(subject))

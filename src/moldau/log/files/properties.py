@@ -49,8 +49,8 @@ def write_properties(path: str, values: Mapping[str, str]) -> None:
 def read_topic_id(path: str) -> uuid.UUID | None:
     """Return the topic id in a `partition.metadata` file; None if there is none that can be read.
 
-    The file is not forced to disk when it is written, so a power failure may leave it empty: the
-    cluster's metadata knows the id too.
+    The file is not forced to disk before the log's first flush, so a power failure may leave it
+    empty.
     """
     content = read_small(path)
     lines = (content or b"").decode(errors="replace").splitlines()

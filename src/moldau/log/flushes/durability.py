@@ -15,14 +15,17 @@ class Durability:
     """How much of the changes to a log's files and names has been forced to disk. Event loop only.
 
     `names` and `truncations` are the segments' `names_made` and the log's `truncations` as of the
-    last flush; `names` is NEW when nothing of the log's folder is known to be on disk.
+    last flush; `names` is NEW when nothing of the log's folder is known to be on disk. The next
+    recovery believes all before `recovery_point`, by the checkpoint that lies on disk; whoever
+    writes that sets it, on any thread.
     """
 
-    __slots__ = ("_snapped_base", "_snapped_size", "names", "truncations")
+    __slots__ = ("_snapped_base", "_snapped_size", "names", "recovery_point", "truncations")
 
     def __init__(self, segments: Segments) -> None:
         self.names = 0
         self.truncations = 0
+        self.recovery_point = 0
         # The active segment at the last snapshot: its base offset and its size.
         last = segments.items[-1]
         self._snapped_base = last.base

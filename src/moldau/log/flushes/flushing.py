@@ -22,6 +22,11 @@ def prepare_flush(log: Log) -> Flush | None:
     return None if log.offline is not None else _prepare(log, closing=False)
 
 
+def has_unforced_cut(log: Log) -> bool:
+    """Return whether a power failure could bring back what was cut off from the log."""
+    return log.truncations != log.durability.truncations
+
+
 def prepare_close(log: Log) -> Flush | None:
     """Write what is staged; what is left to flush before the log can be let go of."""
     if log.offline is not None:
@@ -49,7 +54,7 @@ def close(log: Log) -> None:
 def _prepare(log: Log, closing: bool) -> Flush | None:
     target, epochs, durability = log.written, log.epochs, log.durability
     # A cut must reach the disk too, or what was cut off comes back after a power failure.
-    is_cut = log.truncations != durability.truncations
+    is_cut = has_unforced_cut(log)
     wants_snapshot = _wants_snapshot(log, closing)
     if target <= log.flushed and not is_cut:
         # An epoch in which nothing was written is forgotten by the next start.

@@ -80,7 +80,7 @@ def _compare(segments: Segments, segment: Segment, index: AbortedIndex) -> None:
         if (marker is not None and not marker.is_control) or any(
             found is not None and found.producer_id != each.producer_id for found in (marker, first)
         ):
-            raise CorruptFile(index.path, f"the log has nothing of {each}")
+            raise CorruptFile(index.path, f"the log has no records of {each}")
 
 
 def _batch_at(segment: Segment, offset: int) -> BatchHeader | None:

@@ -113,6 +113,10 @@ class ProducerStates:
 
         Raises InvalidProducerEpoch, OutOfOrderSequence or InvalidTransactionState. A producer
         nobody remembers may begin with any sequence: retention may have deleted its batches.
+
+        Nobody waits any more for a batch of a transaction that has ended. So a batch of the next
+        one that has its sequences is another one: librdkafka gives them out again after an abort,
+        if the answer to the first was lost. It would take the second for written, and lose it.
         """
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -124,6 +128,13 @@ class ProducerStates:
             if base_sequence != expected:
                 for batch in batches:
                     if batch.offset_delta == offset_delta and batch.first_sequence == base_sequence:
+                        if is_transactional and producer.transaction_start == NO_OFFSET:
+                            self.verifications.pass_over(producer_id, epoch, expected)
+                            raise InvalidTransactionState(
+                                producer_id,
+                                f"used sequence {base_sequence} again, which it wrote at offset "
+                                f"{batch.first_offset} in a transaction that has ended",
+                            )
                         return batch
                 raise OutOfOrderSequence(producer_id, epoch, base_sequence, expected)
         elif epoch < producer.epoch:

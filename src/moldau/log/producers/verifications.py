@@ -64,7 +64,7 @@ class Verifications(dict[int, Verification]):
         """InvalidTransactionState unless the guard still stands."""
         if guard is None or self.get(producer_id) is not guard:
             raise InvalidTransactionState(
-                producer_id, "wrote outside of a transaction that is known to be open"
+                producer_id, "wrote without a transaction that is known to be open"
             )
 
     def check_sequence(self, producer_id: int, epoch: int, sequence: int, is_known: bool) -> None:
@@ -79,6 +79,12 @@ class Verifications(dict[int, Verification]):
             raise OutOfOrderSequence(producer_id, epoch, sequence, 0)
         if sequence > guard.lowest_sequence:
             raise OutOfOrderSequence(producer_id, epoch, sequence, guard.lowest_sequence)
+
+    def pass_over(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """Wait no more for what was to be written before this sequence: it is refused for good."""
+        guard = self.get(producer_id)
+        if guard is not None and guard.epoch == epoch:
+            guard.lowest_sequence = sequence
 
     def expire(self, now_ms: int, idle_ms: int) -> None:
         """Forget guards that nobody has used for that long."""

@@ -313,8 +313,31 @@ class Segment:
             self.roll_after_ms,
         )
 
+    def state_before(self, position: int, offset: int) -> tuple[int, ...]:
+        """Return what `restore` needs to cut everything from `position` on, which is where the
+        first offset >= `offset` begins."""
+        offsets, times = self.indexes.offsets, self.indexes.times
+        last, indexed, number = offsets.lookup(offset - 1)
+        time_entries, newest, newest_offset = times.before(offset)
+        # With every offset entry the time index is brought up to date, so only what follows the
+        # last one can hold a larger timestamp.
+        for _, header in self.batches.headers(indexed, position):
+            if header.count and header.max_timestamp > newest:
+                newest, newest_offset = header.max_timestamp, header.last_offset
+        return (
+            position,
+            number + 1 if last >= 0 else 0,
+            time_entries,
+            indexed + self.limits.index_interval,
+            newest,
+            newest_offset,
+            self.first_timestamp if position else -1,
+            self.limit,
+            self.roll_after_ms,
+        )
+
     def restore(self, state: tuple[int, ...]) -> None:
-        """Go back to an earlier `state` and cut the files to it; StorageError where that fails."""
+        """Go to an earlier `state` and cut the files to it; StorageError where that fails."""
         (
             self.end,
             offset_entries,
@@ -331,26 +354,6 @@ class Segment:
         finally:
             # Where that fails, the next write cuts first.
             self.batches.cut(self.end)
-
-    def truncate(self, position: int, offset: int) -> None:
-        """Cut everything from `position` on, which is where the first offset >= `offset` begins."""
-        file, indexes = self.batches, self.indexes
-        file.open()
-        indexes.truncate_to(offset)
-        self.forget_aborted(offset)
-        file.cut(position)
-        self.end = position
-        indexed = indexes.offsets.last_position
-        self._index_after = indexed + self.limits.index_interval
-        self.max_timestamp, self.max_timestamp_offset = indexes.times.last
-        # With every offset entry the time index is brought up to date, so only what follows the
-        # last one can hold a larger timestamp.
-        for _, header in file.headers(indexed, position):
-            if header.count and header.max_timestamp > self.max_timestamp:
-                self.max_timestamp = header.max_timestamp
-                self.max_timestamp_offset = header.last_offset
-        if not position:
-            self.first_timestamp = -1
 
     # Leaving the log
 

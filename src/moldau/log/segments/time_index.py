@@ -57,7 +57,13 @@ class TimeIndex(IndexFile):
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries that name `offset` or above."""
-        self.truncate(self.search(1, offset - 1 - self.base) + 1)
+        self.truncate(self.before(offset)[0])
+
+    def before(self, offset: int) -> tuple[int, int, int]:
+        """(their number, timestamp and offset of the last) of the entries that name offsets below
+        this one."""
+        number = self.search(1, offset - 1 - self.base)
+        return number + 1, *self._entry(number)
 
     def _entry(self, number: int) -> tuple[int, int]:
         if number < 0:

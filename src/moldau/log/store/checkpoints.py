@@ -31,7 +31,9 @@ Counts = dict[TopicPartition, dict[int, int]]
 class Checkpoints:
     """Three files under Kafka's names, each of `TOPIC PARTITION OFFSET` lines.
 
-    The recovery points say what is flushed: recovery checks what lies behind. The log starts are
+    The recovery points say what is flushed: recovery checks what lies behind. One goes back only if
+    its log was cut below it, and not where `flushed` is only where a file is forced anew from, as
+    after a crash: another crash would have all of that file checked again. The log starts are
     those that no segment begins with. The high watermarks are what a replica knew last. Each file
     is replaced whole, so a crash leaves the old one or the new one; the starts go first, since what
     is flushed never lies before them. A file that cannot be read is ignored: more is checked then
@@ -94,7 +96,8 @@ class Checkpoints:
                     # In this order: the flushed offset is never before the start.
                     if log.log_start > log.segments.base:
                         log_starts[key] = log.log_start
-                    recovery_points[key] = log.flushed
+                    recovery_points[key] = point = _recovery_point(log)
+                    log.durability.recovery_point = max(log.durability.recovery_point, point)
                     high_watermarks[key] = log.high_watermark
                     # After what is flushed, so that all before it are counted.
                     if log.has_aborted and (counts := log.segments.count_aborted()):
@@ -104,6 +107,8 @@ class Checkpoints:
                     write_counts(f"{self._folder}/{ABORTED}", aborted)
                     self.aborted = aborted
                 self._write(RECOVERY_POINTS, recovery_points)
+                for key, log in listed:
+                    log.durability.recovery_point = recovery_points[key]
                 self._write_high_watermarks(number, high_watermarks)
                 self._newest = number
                 self.log_starts, self.recovery_points = log_starts, recovery_points
@@ -139,3 +144,12 @@ class Checkpoints:
         except CorruptFile as error:
             logger.warning("ignoring a checkpoint: %s", error)
             return None
+
+
+def _recovery_point(log: Log) -> int:
+    """Return how far the next recovery may believe the log. Any thread.
+
+    A log that was cut below the present point does not grow before a lower one is on disk.
+    """
+    present = log.durability.recovery_point
+    return log.flushed if log.written < present else max(log.flushed, present)

@@ -45,6 +45,17 @@ class LastLife(msgspec.Struct):
             return self.ends.end_of(topic_id, partition)
         return self.recovery_points.get((topic, partition), 0)
 
+    def held(self, topic_id: UUID, partition: int) -> bool:
+        """Return whether it certainly had the log of this partition, and left it where it is.
+
+        A power failure may bring back the folder of a deleted topic under the name of a new one.
+        """
+        ends = self.ends
+        if ends is None:
+            return self.marker is not None
+        is_as_left = self.marker is not None or ends.boot_id == boot_id() != ""
+        return is_as_left and (topic_id, partition) in ends.entries
+
     def left_clean(self, topic_id: UUID | None, partition: int, size: int) -> bool:
         """Return whether a log of this size is as a clean stop left it, and need not be looked
         through."""

@@ -29,6 +29,7 @@ from moldau.log.store.checkpoints import Checkpoints
 from moldau.log.store.closing import close_logs
 from moldau.log.store.life import Life
 from moldau.log.store.lock import FolderLock
+from moldau.log.truncation import promises_more
 from moldau.topic_partition import TopicPartition
 
 logger = logging.getLogger("moldau.log")
@@ -75,7 +76,8 @@ class LogStore:
         """Lock the folder, which is created if need be, and load all logs.
 
         FolderInUse if another process has it; StorageError if it cannot be used at all. A single
-        log that cannot be trusted is loaded `offline`.
+        log that cannot be trusted is loaded `offline`. Where the disk is full there may be logs of
+        which the checkpoint `promises_more`: it must be written before they grow.
         """
         started = time.perf_counter()
         try:
@@ -97,6 +99,7 @@ class LogStore:
             self._let_go()
             raise
         recovery_points = checkpoints.recovery_points
+        short = 0
         for number, (name, key) in enumerate(found):
             if self._on_progress is not None:
                 self.recovered.on_progress = partial(self._tell, number, len(found))
@@ -119,7 +122,13 @@ class LogStore:
             )
             log.advance_high_watermark(high_watermark)
             self.logs[key] = log
+            log.durability.recovery_point = (recovery_points or {}).get(key, 0)
+            short += promises_more(log, log.log_end)
             self._tell(number + 1, len(found), 0.0)
+        if short:
+            # A follower was killed that had cut its log and not written it down. Once the log has
+            # grown beyond that point again, the next recovery would believe what it does not know.
+            self._save_points(short)
         took_ms = (time.perf_counter() - started) * 1000
         if self.was_clean:
             logger.info("opened %d logs after a clean stop in %.0f ms", len(found), took_ms)
@@ -129,6 +138,18 @@ class LogStore:
                 " %d offline",
                 len(found), took_ms, self.recovered.checked_bytes, self.recovered.cut_bytes,
                 self.recovered.cut_logs, self.recovered.offline_logs,
+            )  # fmt: skip
+
+    def _save_points(self, short: int) -> None:
+        try:
+            self.checkpoint()
+        except StorageError as error:
+            if error.is_damage:
+                self.abandon()
+                raise
+            logger.error(
+                "%d logs are shorter than the checkpoint says, and take no records until one can "
+                "be saved: %s", short, error,
             )  # fmt: skip
 
     def _tell(self, done: int, logs: int, share: float) -> None:
@@ -169,6 +190,15 @@ class LogStore:
         """
         return key not in self.logs and self._checkpoints.names(key)
 
+    def may_claim(self, topic: str, partition: int, topic_id: uuid.UUID) -> bool:
+        """Return whether a log that has lost its `partition.metadata` can only be this topic's.
+
+        After a power failure it may be that of a deleted topic with the same name. It has nothing
+        then that was forced to disk by a flush: that forces the file, too.
+        """
+        is_empty = not self.logs[topic, partition].log_end
+        return is_empty or self.life.last.held(topic_id, partition)
+
     def claim(self, topic: str, partition: int, topic_id: uuid.UUID) -> None:
         """Write down again whose a log is that has lost its `partition.metadata`."""
         log = self.logs[topic, partition]
@@ -189,14 +219,15 @@ class LogStore:
 
     def set_aside(self, topic: str, partition: int) -> None:
         """Take a log out of service that nobody here knows; its folder stays as `...-stray`."""
+        topic_id = self.logs[topic, partition].topic_id
         stray = self._rename_away(topic, partition, folders.STRAY_SUFFIX)
-        if stray is not None:
-            logger.warning(
-                "%s-%d does not belong to a topic of this cluster; kept as %s",
-                topic,
-                partition,
-                stray,
-            )
+        if stray is None:
+            return
+        if topic_id is None:
+            what = "may belong to a deleted topic of this name: its partition.metadata is lost"
+        else:
+            what = "does not belong to a topic of this cluster"
+        logger.warning("%s-%d %s; kept as %s", topic, partition, what, stray)
 
     def set_damaged_aside(self, topic: str, partition: int) -> str:
         """Take the folder of a log that has failed out of service; its new path, `...-damaged`.

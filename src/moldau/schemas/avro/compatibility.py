@@ -98,7 +98,7 @@ class _Resolution:
             if _kind(_resolved(branch, self._reader_names)) == _kind(writer):
                 return [Incompatibility("MISSING_UNION_BRANCH", path, found[0].message)]
         names = ", ".join(_name(branch) for branch in reader)
-        what = f"{_name(writer)} is not one of the union's types ({names or 'none'})"
+        what = f"{_name(writer)} is not in the union ({names or 'none'})"
         return [_problem("MISSING_UNION_BRANCH", path, field, what)]
 
     def _compare_same_kind(
@@ -138,7 +138,7 @@ class _Resolution:
                 writer_type = written[names[0]]["type"]
                 found += self.compare(each["type"], writer_type, name, f"{place}/type")
             elif "default" not in each:
-                what = "the reader wants it, the writer does not have it, and it has no default"
+                what = "the reader requires it, the writer lacks it, and it has no default"
                 found.append(_problem("READER_FIELD_MISSING_DEFAULT_VALUE", place, name, what))
         return found
 

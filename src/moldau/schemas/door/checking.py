@@ -35,9 +35,9 @@ _MOST_NAMED = 10_000
 _LONGEST_REASON = 1_000
 _WORDS = {
     TOO_SHORT: "it is too short to name a schema",
-    NO_MAGIC: "it does not begin with a zero and the id of a schema",
+    NO_MAGIC: "it does not begin with a zero byte and a schema id",
     NOT_OF_SCHEMA: "its bytes are not a value of schema {id}",
-    LEFT_OVER: "bytes are left over behind the value of schema {id}",
+    LEFT_OVER: "bytes are left over after the value of schema {id}",
     UNKNOWN_ID: "schema {id} is not registered under {subject}",
     UNKNOWN_GUID: "schema {id} is not registered under {subject}",
 }
@@ -83,7 +83,7 @@ class Subject:
         data.setflags(write=False)
         # Each record takes seven bytes at least: a count that lies costs no memory.
         if count * 7 > len(data):
-            raise BatchError(f"{count} records do not fit")
+            raise BatchError(f"{count} records do not fit in it")
         found = np.zeros((count, FOUND_WIDTH), dtype=np.int64)
         wrong = check_records(
             data, is_key, _NAMES[is_key], self._ids, self._guids, self._roots, self._nodes,
@@ -135,7 +135,7 @@ class Checker:
         except Exception as problem:
             # It would not be understood a second time either, so the process must not die of it:
             # that would have the client send it again and again.
-            reason = f"the batch is not understood: {type(problem).__name__}: {problem}"
+            reason = f"cannot parse the batch: {type(problem).__name__}: {problem}"
             return Checked([], [], reason[:_LONGEST_REASON])
 
     def _check(self, request: CheckBatch) -> Checked:

@@ -54,7 +54,7 @@ class _Clock:
             finally:
                 self._is_running = False
         except TakesTooLong:
-            return f"to check it takes more than {_MOST_CPU_S:g} s of CPU time"
+            return f"checking it takes more than {_MOST_CPU_S:g} s of CPU time"
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             self.spent_s += time.thread_time() - began_s
@@ -105,7 +105,7 @@ def _json_check(schema: Schema, dependencies: Sequence[Dependency]) -> Check:
         except UnboundedPattern as problem:
             return str(problem)
         except RecursionError:
-            return "its schema leads too deep"
+            return "its schema is nested too deeply"
         if first is None:
             return None
         place = "/".join(map(str, first.absolute_path))
@@ -116,7 +116,7 @@ def _json_check(schema: Schema, dependencies: Sequence[Dependency]) -> Check:
 
 def _refuse(constant: str) -> NoReturn:
     """NaN and the like, which Python's parser takes, are no JSON."""
-    raise ValueError(f"{constant} is no value")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
 def _protobuf_check(schema: Schema, dependencies: Sequence[Dependency]) -> Check:
@@ -135,7 +135,7 @@ def _protobuf_check(schema: Schema, dependencies: Sequence[Dependency]) -> Check
     def check(payload: bytes) -> str | None:
         indexes, at = _indexes(payload)
         if indexes is None:
-            return "the message's index is cut off"
+            return "the message's index is incomplete"
         nested: Any = top
         message = None
         for index in indexes:

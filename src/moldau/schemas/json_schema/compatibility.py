@@ -67,7 +67,9 @@ class Comparison:
 
     def _compare(self, new: Any, old: Any, path: str) -> Problems:
         if new is False:
-            return [Incompatibility("TYPE_NARROWED", path, f"nothing is valid at {path} any more")]
+            return [
+                Incompatibility("TYPE_NARROWED", path, f"nothing is valid at {path} any longer")
+            ]
         if _is_plain(new) and new == old:
             return []
         split = self._split_old(new, old, path)
@@ -141,14 +143,14 @@ class Comparison:
             if not self.compare(branch, old, f"{path}/{union}/{index}")
         ]
         if not fitting:
-            what = f"none of the branches of {path}/{union} takes all that was valid there"
+            what = f"no branch of {path}/{union} accepts everything that was valid there"
             return [Incompatibility("SUM_TYPE_NARROWED", f"{path}/{union}", what)]
         if union == "anyOf":
             return []
         others = [branch for index, branch in enumerate(resolved) if index != fitting[0]]
         if all(disjoint(old, other) for other in others):
             return []
-        what = f"a value at {path} may be valid by two branches of oneOf at once"
+        what = f"a value at {path} may match two branches of oneOf at once"
         return [Incompatibility("SUM_TYPE_NARROWED", f"{path}/oneOf", what)]
 
     def _compare_not(self, excluded: Any, old: Any, path: str) -> Problems:
@@ -159,7 +161,7 @@ class Comparison:
                 return []
         if isinstance(excluded, Mapping) and disjoint(old, excluded):
             return []
-        what = f"what {path}/not excludes was valid"
+        what = f"{path}/not excludes values that were valid"
         return [Incompatibility("NOT_TYPE_EXTENDED", f"{path}/not", what)]
 
     def _compare_keywords(self, new: Any, old: Any, path: str) -> Problems:
@@ -169,13 +171,13 @@ class Comparison:
         if allowed is not None:
             missing = None if values is None else [v for v in values if not _contains(allowed, v)]
             if missing is None or missing:
-                what = f"the enum of {path} does not take all that was valid"
+                what = f"the enum of {path} does not accept everything that was valid"
                 return [*found, Incompatibility("ENUM_ARRAY_NARROWED", f"{path}/enum", what)]
         if found:
             return found
         for keyword in HARD:
             if keyword in new and (not _is_plain(new[keyword]) or new[keyword] != old.get(keyword)):
-                what = f"{keyword} of {path} is new or not the same"
+                what = f"{keyword} of {path} is new or changed"
                 found.append(Incompatibility("COMBINED_TYPE_CHANGED", f"{path}/{keyword}", what))
         kinds = types_of(old) & types_of(new)
         if kinds & {"number", "integer"}:
@@ -197,7 +199,7 @@ def _type_problems(new: Any, old: Any, path: str) -> Problems:
     if not lost:
         return []
     kind = "TYPE_NARROWED" if before & after else "TYPE_CHANGED"
-    what = f"{path} took {' or '.join(lost)}, and does not any more"
+    what = f"{path} no longer accepts {' or '.join(lost)}"
     return [Incompatibility(kind, path, what)]
 
 

@@ -31,7 +31,7 @@ def compare_objects(
                 found += _named(tries[0], name, place, name in known, name in listed, is_closed)
     found += _pattern_problems(compare, new, old, path)
     if is_closed and was_open and old.get("additionalProperties", True) is True:
-        what = f"additionalProperties of {path} is false, and was not"
+        what = f"additionalProperties of {path} is false now"
         place = f"{path}/additionalProperties"
         found.append(Incompatibility("ADDITIONAL_PROPERTIES_REMOVED", place, what))
     else:
@@ -56,13 +56,13 @@ def _named(
 ) -> list[Incompatibility]:
     """Say what happened to the property, where it was added or removed as a whole."""
     if is_known and not was_listed:
-        what = f"the property {name} is new, but objects could have one of any type before"
+        what = f"the property {name} is new, but objects could already have it with any type"
         return [Incompatibility("PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", place, what)]
     if was_listed and not is_known and is_closed:
-        what = f"the property {name} is gone, and additionalProperties is false"
+        what = f"the property {name} was removed, and additionalProperties is false"
         return [Incompatibility("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", place, what)]
     if was_listed and not is_known:
-        what = f"the property {name} is gone, and what additionalProperties says is narrower"
+        what = f"the property {name} was removed, and additionalProperties accepts less"
         kind = "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"
         return [Incompatibility(kind, place, what)]
     return problems
@@ -106,7 +106,7 @@ def _required_problems(
         schema = properties.get(name)
         has_default = isinstance(schema, Mapping) and "default" in schema
         if name not in old.get("required", ()) and not has_default:
-            what = f"the property {name} is required, was not, and has no default"
+            what = f"the property {name} is required now, and has no default"
             place = f"{path}/required/{name}"
             found.append(Incompatibility("REQUIRED_ATTRIBUTE_ADDED", place, what))
     return found
@@ -139,7 +139,7 @@ def compare_arrays(
     found = at_most(new, old, "maxItems", path, "MAX_ITEMS")
     found += at_least(new, old, "minItems", path, "MIN_ITEMS")
     if new.get("uniqueItems") is True and old.get("uniqueItems") is not True:
-        what = f"the items of {path} must be unique, and need not before"
+        what = f"the items of {path} must be unique now"
         found.append(Incompatibility("UNIQUE_ITEMS_ADDED", f"{path}/uniqueItems", what))
     first, rest = _items(new)
     first_before, rest_before = _items(old)

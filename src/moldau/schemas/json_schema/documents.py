@@ -64,7 +64,7 @@ class Documents:
             around = self._base.get(id(node), "")
             document = self._by_name.get(url, self._by_name.get(urljoin(around, url)))
             if document is None:
-                raise InvalidSchema(f"$ref {reference!r}: no reference has the name {url!r}")
+                raise InvalidSchema(f"$ref {reference!r}: no reference is named {url!r}")
         else:
             document = self._home.get(id(node), self.root)
         return _inside(document, unquote(fragment), reference)
@@ -75,7 +75,7 @@ class Documents:
             seen = set()
             while isinstance(node, Mapping) and "$ref" in node:
                 if id(node) in seen:
-                    raise InvalidSchema(f"$ref {node['$ref']!r} leads in a ring")
+                    raise InvalidSchema(f"$ref {node['$ref']!r} is circular")
                 seen.add(id(node))
                 node = self.target(node)
 

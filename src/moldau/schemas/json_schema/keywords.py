@@ -88,7 +88,7 @@ def string_problems(
     found += at_least(new, old, "minLength", path, "MIN_LENGTH")
     if "pattern" in new and new["pattern"] != old.get("pattern"):
         kind = "PATTERN_CHANGED" if "pattern" in old else "PATTERN_ADDED"
-        what = f"the pattern of {path} is new or not the same"
+        what = f"the pattern of {path} is new or changed"
         found.append(Incompatibility(kind, f"{path}/pattern", what))
     return found
 

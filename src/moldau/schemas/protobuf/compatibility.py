@@ -46,7 +46,7 @@ def reading_problems(
         if after is not None:
             found += _compare_messages(after, message, f"#/{name}", new, old)
         elif name in old.own and not message.options.map_entry:
-            what = f"the message {name} is gone"
+            what = f"the message {name} was removed"
             found.append(Incompatibility("MESSAGE_REMOVED", f"#/{name}", what))
     return found
 
@@ -100,10 +100,10 @@ def _compare_messages(
         if after is not None:
             yield from _compare_fields(after, field, place, types, before)
         elif field.label == _REQUIRED:
-            what = f"the required field {field.name} is gone"
+            what = f"the required field {field.name} was removed"
             yield Incompatibility("REQUIRED_FIELD_REMOVED", place, what)
         elif _oneof(old, field) in oneofs:
-            what = f"the field {field.name} of oneof {_oneof(old, field)} is gone"
+            what = f"the field {field.name} of oneof {_oneof(old, field)} was removed"
             yield Incompatibility("ONEOF_FIELD_REMOVED", place, what)
     for number, field in fields.items():
         if number not in written and field.label == _REQUIRED:
@@ -121,7 +121,7 @@ def _compare_fields(
 ) -> Problems:
     wanted, written = _ENCODINGS[new.type], _ENCODINGS[old.type]
     if types.is_map(new) != before.is_map(old):
-        what = f"the field {new.name} is a map in only one of both"
+        what = f"the field {new.name} is a map in only one of the two"
         yield Incompatibility("FIELD_KIND_CHANGED", path, what)
     elif wanted != written:
         is_scalar = not {"group", "message"} & {wanted, written}
@@ -135,12 +135,12 @@ def _compare_fields(
             yield Incompatibility("FIELD_NAMED_TYPE_CHANGED", path, what)
     if (new.label == _REQUIRED) != (old.label == _REQUIRED):
         is_added = new.label == _REQUIRED
-        what = f"the field {new.name} is {'required now' if is_added else 'not required any more'}"
+        what = f"the field {new.name} is {'required now' if is_added else 'no longer required'}"
         kind = "REQUIRED_FIELD_ADDED" if is_added else "REQUIRED_FIELD_REMOVED"
         yield Incompatibility(kind, path, what)
     is_bytes = wanted in ("string or bytes", "message", "group")
     if (new.label == _REPEATED) != (old.label == _REPEATED) and not is_bytes:
-        what = f"the field {new.name} is repeated in only one of both"
+        what = f"the field {new.name} is repeated in only one of the two"
         yield Incompatibility("FIELD_NUMERIC_LABEL_CHANGED", path, what)
 
 

@@ -54,12 +54,12 @@ def compile_proto(
 def _write(folder: Path, name: str, text: str) -> None:
     path = Path(os.path.normpath(folder / name))
     if not path.is_relative_to(folder) or path == folder:
-        raise InvalidSchema(f"{name!r} is not the name of a file to import")
+        raise InvalidSchema(f"{name!r} is not a valid import name")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except (OSError, ValueError) as problem:
-        raise InvalidSchema(f"{name!r} is not the name of a file to import: {problem}") from None
+        raise InvalidSchema(f"{name!r} is not a valid import name: {problem}") from None
 
 
 def _common_imports(texts: Iterable[str]) -> list[str]:

@@ -287,15 +287,15 @@ class RegistryState:
             version = self.version(*place)
             if version is None:
                 raise MissingReference(
-                    f"the reference {each.name!r} names version {each.version} of "
-                    f"{place[0]!r}, which is not there"
+                    f"the reference {each.name!r} names version {each.version} of {place[0]!r}, "
+                    "which does not exist"
                 )
             if place in open_ones:
-                raise MissingReference(f"the reference {each.name!r} leads in a ring")
+                raise MissingReference(f"the reference {each.name!r} is circular")
             if len(found) > 1000:
                 raise MissingReference("there are more than 1000 references")
             if len(open_ones) > _DEEPEST:
-                raise MissingReference(f"references lead more than {_DEEPEST} levels deep")
+                raise MissingReference(f"references are nested more than {_DEEPEST} levels deep")
             if each.name not in found:
                 self._collect(version.schema.references, place[0], found, open_ones | {place})
                 found.setdefault(each.name, Dependency(each.name, version.schema.schema))

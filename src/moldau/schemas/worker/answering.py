@@ -40,10 +40,10 @@ def answer(request: Request) -> Answer:
     except InvalidSchema as problem:
         return Invalid(_cut(str(problem)))
     except (RecursionError, MemoryError) as problem:
-        return Invalid(f"it is too large to be understood ({type(problem).__name__})")
+        return Invalid(f"it is too large to parse ({type(problem).__name__})")
     except Exception as problem:
         # A schema that a library stumbles over is as bad as one that it refuses.
-        return Invalid(_cut(f"it is not understood: {type(problem).__name__}: {problem}"))
+        return Invalid(_cut(f"cannot parse it: {type(problem).__name__}: {problem}"))
 
 
 def _keep(request: Keep) -> Done:
@@ -95,7 +95,7 @@ def _admit(request: Admit) -> Admitted:
         try:
             old = _parse(known.schema, known.dependencies)
         except InvalidSchema as problem:
-            what = f"version {number} cannot be compared with: {problem}"
+            what = f"cannot compare it with version {number}: {problem}"
             return Admitted(text, None, number, [what])
         found = request.level.problems(new, [(number, old)])
         if found is not None:

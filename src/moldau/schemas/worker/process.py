@@ -65,10 +65,10 @@ class WorkerProcess(Generic[A]):
                     )
             except TimeoutError:
                 self._kill()
-                raise WorkerLost(f"it takes longer than {self.timeout_s:g} s") from None
+                raise WorkerLost(f"checking it took longer than {self.timeout_s:g} s") from None
             except (OSError, asyncio.IncompleteReadError):
                 self._kill()
-                raise WorkerLost("the process that looked at it did not survive it") from None
+                raise WorkerLost("the process that checked it died") from None
             except BaseException:
                 # Whoever asked is gone, and the answer must not be taken for the next one's.
                 self._kill()
@@ -146,7 +146,7 @@ class SchemaWorker:
             if not isinstance(found, Forgotten):
                 return found
             self._keeping.forget_all()
-        raise WorkerLost("the process that looked at it was lost again and again")
+        raise WorkerLost("the process that checked it died repeatedly")
 
     async def close(self) -> None:
         await self.worker.close()

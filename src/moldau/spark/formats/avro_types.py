@@ -83,10 +83,10 @@ def _spark_type(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> 
         if schema in _PRIMITIVE:
             return _PRIMITIVE[schema]
         if schema in inside:
-            raise FormatError(f"{schema} contains itself; columns cannot do that")
+            raise FormatError(f"{schema} contains itself, which columns cannot represent")
         if schema in named:
             return _spark_type(named[schema], named, inside)
-        raise FormatError(f"{schema!r} is not a type that a column can have")
+        raise FormatError(f"{schema!r} has no column type")
     kind = schema["type"]
     logical = schema.get("logicalType")
     if logical == "decimal":
@@ -124,7 +124,7 @@ def _of_union(schema: list[Any], named: dict[str, Any], inside: tuple[str, ...])
     kinds = [_spark_type(each, named, inside) for each in schema if each != "null"]
     if not kinds or any(kind != kinds[0] for kind in kinds[1:]):
         shown = ", ".join(each if isinstance(each, str) else each["type"] for each in schema)
-        raise FormatError(f"a union of {shown} does not have a single type for a column")
+        raise FormatError(f"a union of {shown} has no single column type")
     return kinds[0]
 
 

@@ -27,6 +27,15 @@ class Changes:
     # The other way around: the earlier type holds all values of the later.
     narrowed: list[str] = field(default_factory=list)
 
+    @property
+    def has_losses(self) -> bool:
+        """Return whether the later columns cannot hold all that the earlier ones did."""
+        return bool(self.changed or self.missing or self.narrowed)
+
+    @property
+    def has_only_missing(self) -> bool:
+        return not (self.added or self.widened or self.changed or self.narrowed)
+
     def __bool__(self) -> bool:
         return any((self.added, self.widened, self.changed, self.missing, self.narrowed))
 

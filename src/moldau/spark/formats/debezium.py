@@ -44,7 +44,10 @@ def change_columns(row: StructType) -> StructType:
     """Return the columns of a source: those of the row, and those of the change."""
     taken = {DELETED, CHANGED, POSITION} & set(row.fieldNames())
     if taken:
-        raise FormatError(f"{min(taken)} is a column of the change; the row must not have it")
+        raise FormatError(
+            f"{min(taken)} is a column of the change itself; the row must not have a column of "
+            "that name"
+        )
     return StructType(
         [
             *row.fields,
@@ -60,7 +63,7 @@ def row_of_envelope(envelope: StructType) -> StructType:
     known = {field.name: field.dataType for field in envelope.fields}
     row = known.get("after")
     if not isinstance(row, StructType) or "op" not in known:
-        raise FormatError("the schema is not that of Debezium's envelopes: it has no after and op")
+        raise FormatError("the schema is not one of a Debezium envelope: it has no after and op")
     return row
 
 
@@ -115,23 +118,23 @@ class DebeziumDecoder:
         if op == "t":
             if self._truncates == "fail":
                 raise Truncated(number)
-            raise ValueError("the table was truncated: all rows up to here are gone")
+            raise ValueError("the table was truncated: all rows up to this event were deleted")
         if op not in ("r", "c", "u", "d"):
             raise ValueError(
-                "not an event of Debezium's: it has no op"
+                "not a Debezium event: it has no op"
                 if op is None
-                else f"the op {op!r} is not a change of a row"
+                else f"the op {op!r} does not change a row"
             )
         row: Event | None = event.get("before" if op == "d" else "after")
         if row is None:
             raise ValueError(
-                "a delete without the row before it: let the database log the keys of deleted rows "
-                "(REPLICA IDENTITY)"
+                "a delete without the deleted row: configure the database to log the keys of "
+                "deleted rows (REPLICA IDENTITY)"
                 if op == "d"
-                else f"the op {op!r} has no row after it"
+                else f"the op {op!r} comes without the new row"
             )
         if changed_us(event) is None:
-            raise ValueError("the event does not say when the change was: source.ts_ms is missing")
+            raise ValueError("the event has no time of the change: source.ts_ms is missing")
         for field in self._row:
             if op != "d" and not field.nullable and row.get(field.name) is None:
                 raise ValueError(f"{field.name} is missing")

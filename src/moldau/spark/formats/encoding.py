@@ -98,7 +98,7 @@ def require_schema_has_columns(frame: DataFrame, format: str, text: str) -> None
 
     lost = extra_columns(registered_columns(format, text), frame.schema)
     if lost:
-        raise FormatError(f"the schema has no place for {', '.join(lost)}")
+        raise FormatError(f"the schema has no field for {', '.join(lost)}")
 
 
 class _AvroEncoding:
@@ -134,8 +134,8 @@ def _raw(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     unknown = [name for name in frame.columns if name not in RECORD_COLUMNS]
     if unknown or "value" not in frame.columns:
         raise FormatError(
-            f"with the format raw, the columns are those of records ({', '.join(RECORD_COLUMNS)}), "
-            f"not {', '.join(unknown or frame.columns)}"
+            "with the format raw, the columns must be those of records "
+            f"({', '.join(RECORD_COLUMNS)}), not {', '.join(unknown or frame.columns)}"
         )
     return frame
 

@@ -39,7 +39,7 @@ class NewFields(Exception):
     def __str__(self) -> str:
         return (
             f"the record{self._place} has fields that the running schema lacks: "
-            f"{', '.join(self._fields)}; it was written with the schema of id {self._schema_id}. "
+            f"{', '.join(self._fields)}; it was written with schema id {self._schema_id}. "
             f"{self._remedy}"
         )
 
@@ -59,7 +59,7 @@ class Truncated(Exception):
 
     def __str__(self) -> str:
         return (
-            f"the record{self._place} says that the table was truncated, and the rows that are "
-            "written already would stay. Remove what should go, then set "
+            f"the record{self._place} says that the table was truncated, but the rows that were "
+            "already written would stay. Remove those that should go, then set "
             'truncates = "dead-letter" to set such records aside'
         )

@@ -61,7 +61,7 @@ def spark_schema_of_json(text: str, dependencies: Sequence[Dependency] = ()) -> 
     except InvalidSchema as problem:
         raise FormatError(f"not a JSON Schema: {problem}") from None
     if not isinstance(kind, StructType):
-        raise FormatError("the JSON Schema of a topic's values must be of an object")
+        raise FormatError("the JSON Schema of a topic's values must describe an object")
     return kind
 
 
@@ -72,7 +72,7 @@ class _Reading:
     def type_of(self, schema: Any, inside: tuple[int, ...]) -> DataType:
         schema = self._resolved(schema)
         if id(schema) in inside:
-            raise FormatError("a schema contains itself; columns cannot do that")
+            raise FormatError("a schema contains itself, which columns cannot represent")
         inside = (*inside, id(schema))
         for union in ("oneOf", "anyOf"):
             if union in schema:
@@ -89,7 +89,9 @@ class _Reading:
         if kind == "array":
             items = schema.get("items")
             if not isinstance(items, Mapping):
-                raise FormatError("an array needs one schema for all its items to be a column")
+                raise FormatError(
+                    "an array needs a single schema for all its items to become a column"
+                )
             return ArrayType(self.type_of(items, inside))
         return self._of_object(schema, inside)
 
@@ -97,7 +99,7 @@ class _Reading:
         while isinstance(schema, Mapping) and "$ref" in schema:
             schema = self._documents.target(schema)
         if not isinstance(schema, Mapping):
-            raise FormatError("a property that takes any value has no type for a column")
+            raise FormatError("a property that allows any value has no column type")
         return schema
 
     def _kind(self, schema: Mapping[str, Any]) -> str:
@@ -110,7 +112,7 @@ class _Reading:
             return "string"
         if len(kinds) != 1:
             shown = ", ".join(kinds) or "any type"
-            raise FormatError(f"a property of {shown} does not have a single type for a column")
+            raise FormatError(f"a property of {shown} has no single column type")
         return str(kinds[0])
 
     def _of_union(self, branches: Sequence[Any], inside: tuple[int, ...]) -> DataType:
@@ -120,7 +122,7 @@ class _Reading:
             if self._resolved(branch).get("type") != "null"
         ]
         if not kinds or any(kind != kinds[0] for kind in kinds[1:]):
-            raise FormatError("a union of several types does not have a single one for a column")
+            raise FormatError("a union of several types has no single column type")
         return kinds[0]
 
     def _of_all(self, schema: Mapping[str, Any], inside: tuple[int, ...]) -> DataType:

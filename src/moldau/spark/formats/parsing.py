@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from moldau.spark.formats.arrow_columns import Reasons
 
-NO_VALUE = "the record has no value; the setting 'tombstones' says what to do with such records"
+NO_VALUE = "the record has no value; set 'tombstones' to choose what to do with such records"
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 RECORD_TYPES: dict[str, DataType] = {
@@ -49,8 +49,8 @@ RECORD_TYPES: dict[str, DataType] = {
 class Decoder(Protocol):
     @property
     def decode(self) -> Callable[..., tuple[list[pa.Array], Reasons]]:
-        """Gives the columns of values, and why some are bad; those of registered schemas are given
-        with the headers that name these."""
+        """Return the columns of values, and why some values are bad. Values of registered schemas
+        come with the headers that name their schemas."""
 
 
 class Parsed(NamedTuple):

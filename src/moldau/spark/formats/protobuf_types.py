@@ -72,7 +72,7 @@ def message_of(text: str, dependencies: Sequence[Dependency] = ()) -> Any:
 def spark_schema_of_message(message: Any, inside: tuple[str, ...] = ()) -> StructType:
     """Return the columns of a message."""
     if message.full_name in inside:
-        raise FormatError(f"{message.full_name} contains itself; columns cannot do that")
+        raise FormatError(f"{message.full_name} contains itself, which columns cannot represent")
     inside = (*inside, message.full_name)
     return StructType([StructField(field.name, _type(field, inside)) for field in message.fields])
 
@@ -91,7 +91,9 @@ def _single(field: Any, inside: tuple[str, ...]) -> DataType:
     if field.message_type.full_name == TIMESTAMP:
         return TimestampType()
     if not field.message_type.fields:
-        raise FormatError(f"{field.message_type.full_name} has no fields; a column needs some")
+        raise FormatError(
+            f"{field.message_type.full_name} has no fields; a column needs at least one"
+        )
     return spark_schema_of_message(field.message_type, inside)
 
 

@@ -156,7 +156,7 @@ def _behind_index(value: bytes) -> bytes:
         return value[1:]
     if value[:2] == b"\x02\0":
         return value[2:]
-    raise ValueError("it is not the first message of its schema")
+    raise ValueError("it is not the first message type of its schema")
 
 
 def _row(message: Any) -> dict[str, Any]:

@@ -219,7 +219,7 @@ def _make(folder: Path) -> None:
     run.parent.mkdir(mode=0o700, exist_ok=True)
     status = run.parent.lstat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o077 or run.parent.is_symlink():
-        raise PermissionError(f"{run.parent} belongs to others or is open to them")
+        raise PermissionError(f"{run.parent} belongs to another user, or other users can access it")
     with suppress(FileExistsError):
         run.mkdir()
         for other in run.parent.iterdir():
@@ -324,4 +324,4 @@ def _tell(problem: Exception) -> None:
     reason = str(problem)
     if reason not in _told:
         _told.add(reason)
-        log.warning("records are read for each sink anew, which takes longer: %s", reason)
+        log.warning("each sink reads the records itself, which takes longer: %s", reason)

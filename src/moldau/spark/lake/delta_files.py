@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
 from moldau.spark.lake.files import WritePlan, partition_text
+from moldau.spark.lake.row_groups import bounds_in, rows_at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +106,7 @@ class OpenDeltaFile:
         if name in self._values:
             value = pa.scalar(self._values[name], kind)
             return value, value
-        if pa.types.is_floating(kind):
-            # Bounds leave out what is no number.
-            return None
-        part = self._parquet.metadata.row_group(group)
-        for index in range(part.num_columns):
-            column = part.column(index)
-            if column.path_in_schema == name:
-                found = column.statistics
-                if found is None or not found.has_min_max:
-                    return None
-                try:
-                    return pa.scalar(found.min, kind), pa.scalar(found.max, kind)
-                except (pa.ArrowException, ValueError, TypeError, OverflowError):
-                    return None
-        return None
+        return bounds_in(self._parquet.metadata.row_group(group), name, kind)
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
         names = [name for name in columns if name in self._stored]
@@ -131,7 +118,8 @@ class OpenDeltaFile:
 
     def batches(self, group: int) -> Iterator[pa.RecordBatch]:
         names = [name for name in self._schema.names if name in self._stored]
-        for batch in self._parquet.iter_batches(8192, row_groups=[group], columns=names):
+        size = rows_at_once(self._parquet.metadata.row_group(group))
+        for batch in self._parquet.iter_batches(size, row_groups=[group], columns=names):
             arrays = [self._column(batch, each, batch.num_rows) for each in self._schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 

@@ -44,7 +44,7 @@ class GlueEntry:
     def __init__(self, name: str, catalog: Mapping[str, str], location: Location) -> None:
         parts = name.split(".")
         if len(parts) != 2 or not all(parts):
-            raise LakeError(f"{name!r} is not the name of a table in Glue: database.table")
+            raise LakeError(f"{name!r} is not a Glue table name; write database.table")
         if catalog.get("type") != "glue":
             raise LakeError(
                 f"{name}: Delta tables are registered in AWS Glue only: give the catalog type = "
@@ -63,8 +63,8 @@ class GlueEntry:
         where = _location_of(found)
         if found is not None and where.rstrip("/") != self._location:
             raise LakeError(
-                f"{self.name} is the name of a table at {where} in Glue, not of "
-                f"{self._location}; choose another name, or remove it there"
+                f"{self.name} is a table at {where} in Glue, not at {self._location}; choose "
+                "another name, or remove the table from Glue"
             )
 
     def register(self, schema: pa.Schema) -> None:

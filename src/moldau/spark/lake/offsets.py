@@ -155,6 +155,6 @@ def _local(checkpoint: str) -> Path:
     if parts.scheme:
         raise LakeError(
             f"{checkpoint}: the offsets of a checkpoint can only be read from a local folder, not "
-            f"over {parts.scheme}://; pass the offsets to write yourself"
+            f"over {parts.scheme}://; pass the offsets to `write` yourself"
         )
     return Path(checkpoint)

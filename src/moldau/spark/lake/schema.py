@@ -149,6 +149,15 @@ def _merged(
         key = _merged(table, f"{column}.key", have.key_type, given.key_type, False)
         value = _merged(table, f"{column}.value", have.item_type, given.item_type, widens)
         return have if (key, value) == (have.key_type, have.item_type) else pa.map_(key, value)
+    if not widens and _is_promoted(have, given):
+        raise SchemaConflict(
+            table,
+            column,
+            f"is {have} in the table and {given} in the batch",
+            "a Delta table cannot be widened where it is: stop what writes to it and rewrite it "
+            f"with {column} as {given} (docs/lake.md#wider-numbers), or cast it in the query, or "
+            "give it another name",
+        )
     if have != given:
         raise SchemaConflict(
             table,
@@ -213,7 +222,7 @@ def _require_storable(table: str, column: str, kind: pa.DataType) -> None:
         )
     if pa.types.is_null(kind):
         raise SchemaConflict(
-            table, column, "is always null and has no type", "cast it to the type that it will hold"
+            table, column, "is always null and has no type", "cast it to the type that it will have"
         )
     if pa.types.is_map(kind):
         _require_storable(table, f"{column}.key", kind.key_type)

@@ -181,7 +181,7 @@ class DeltaSink:
         if self.mode == "append":
             last = self._journal.last(table)
             for missed in require_continuation(self.path, table, last, entry):
-                log.warning("%s continues without %s, which no batch holds", self.path, missed)
+                log.warning("%s continues without %s, which are in no batch", self.path, missed)
         return False
 
     def _write_files(
@@ -263,7 +263,7 @@ class DeltaSink:
                 if time.monotonic() > deadline:
                     raise LakeError(
                         f"{self.path}: batch {entry.batch_id} was not committed within "
-                        f"{COMMIT_WITHIN_S:g} s: other writers were always faster: {problem}"
+                        f"{COMMIT_WITHIN_S:g} s: other writers were faster each time: {problem}"
                     ) from problem
                 time.sleep(random.uniform(0, pause_s))
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from moldau.client.pipelines.status import PipelineStatus
     from moldau.schemas.catalog import SchemaCatalog
+    from moldau.spark.pipeline.plan.last_reading import LastReading
     from moldau.spark.pipeline.plan.plan import Plan
     from moldau.spark.pipeline.run.running import OnProgress, Running
 
@@ -78,7 +79,7 @@ class Pipeline:
             return problems
         with self.session(spark) as session:
             try:
-                plan = self._plan(session)
+                plan = self._plan(session, last=self._last_readings())
             except PipelineError as problem:
                 problems += problem.problems
             else:
@@ -220,7 +221,9 @@ class Pipeline:
             config["spark.sql.warehouse.dir"] = Path(tempfile.gettempdir()).as_uri()
         return config | {name: _text(value) for name, value in self.settings.general.spark.items()}
 
-    def _plan(self, spark: SparkSession, run: str = "") -> Plan:
+    def _plan(
+        self, spark: SparkSession, run: str = "", last: Mapping[str, LastReading] | None = None
+    ) -> Plan:
         from moldau.spark.pipeline.plan.plan import Plan
 
         # Views and settings of a separate session do not interfere with others.
@@ -228,7 +231,7 @@ class Pipeline:
         for name, value in self.config().items():
             if own.conf.isModifiable(name):
                 own.conf.set(name, value)
-        return Plan(self.file, own, self._schemas, run)
+        return Plan(self.file, own, self._schemas, run, last)
 
     def _schemas(self) -> SchemaCatalog:
         """Return the schema store, connected to for as long as a plan is made."""
@@ -256,7 +259,8 @@ class Pipeline:
         require_topics(self.file)
         run = uuid4().hex
         try:
-            running = start_queries(self.file, self._plan(spark, run), self._checkpoint(), once)
+            plan = self._plan(spark, run, self._last_readings())
+            running = start_queries(self.file, plan, self._checkpoint(), once)
         finally:
             self._close_schemas()
         restart = running.restart
@@ -269,12 +273,19 @@ class Pipeline:
                 self._close_schemas()
 
         running.restart = restart_and_close
-        running.evolution = Evolution(self.file, lambda: self._plan(spark, run))
+        running.evolution = Evolution(self.file, lambda last: self._plan(spark, run, last))
         return running
 
     def _checkpoint(self) -> Checkpoint:
         location = self.file.resolve(self.settings.general.checkpoint)
         return Checkpoint(location, self.settings.name)
+
+    def _last_readings(self) -> dict[str, LastReading]:
+        """Return how the sources were read that a run goes on with."""
+        from moldau.spark.pipeline.plan.last_reading import LastReading
+
+        found = self._checkpoint().readings()
+        return {source: LastReading.of_json(each) for source, each in found.items()}
 
     def _is_topic(self, sinks: Sequence[str]) -> bool:
         chosen = [self.settings.sinks.get(name) for name in sinks or self.settings.sinks]

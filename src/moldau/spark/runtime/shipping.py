@@ -102,8 +102,8 @@ def _ask(context: SparkContext) -> list[probe.Answer]:
     if thread.is_alive():
         context.cancelJobGroup(_JOBS)
         log.warning(
-            "no worker of %s was free within %g s, so Moldau is sent to them "
-            "unchecked; missing packages will show when tasks run",
+            "no worker of %s was free within %g s, so Moldau is sent to the workers unchecked; "
+            "missing packages will show when tasks run",
             context.master,
             ASK_WITHIN_S,
         )

@@ -22,9 +22,13 @@ READS_AND_WRITES = "pyspark.worker"
 
 def load() -> None:
     """Load what tasks use, and keep it out of the workers' garbage collection."""
+    import pyarrow as pa
+
     import moldau.spark.source.reading
     import moldau.spark.source.source  # noqa: F401
 
+    # With its first value, Arrow loads pandas where that is installed.
+    pa.scalar(0)
     gc.freeze()
 
 

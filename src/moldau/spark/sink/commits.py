@@ -41,7 +41,10 @@ class Claim(msgspec.Struct, frozen=True, tag="claim"):
     """A run takes over a query. `is_single` queries have one batch, and nobody asks again.
 
     With `after` it counts only if that run has the query: nobody takes over from one that failed,
-    and leaves alone whoever has done so already.
+    and leaves alone whoever has done so already. `seen` is the end of the log when the run looked
+    who has the query: a claim does not count if that of another run stands between there and it.
+    So one that arrives late, when its run is dead, takes nothing from the next. Earlier versions do
+    not say what they have seen, and their claims count.
     """
 
     query: str
@@ -49,6 +52,7 @@ class Claim(msgspec.Struct, frozen=True, tag="claim"):
     at_ms: int
     is_single: bool = False
     after: str | None = None
+    seen: int | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, tag="decision"):
@@ -76,11 +80,14 @@ class Over(msgspec.Struct, frozen=True, tag="failed"):
     """The driver of a run has given up, and aborts what it finds staged.
 
     A task looks for this once it has an identity: what it begins is either found, or never written.
-    This is also all that is left of a single write that was carried out, for its late tasks.
+    This is also all that is left of a single write that was `carried_out`, for its late tasks and
+    for its driver; `lost` is what somebody gave up. Earlier versions do not say so.
     """
 
     run: str
     at_ms: int
+    carried_out: bool = False
+    lost: tuple[str, ...] = ()
 
 
 Entry = Claim | Decision | Ended | Over | Letters | LettersEnded
@@ -94,6 +101,8 @@ class Query:
 
     run: str | None = None
     claimed_ms: int = -1
+    # The offset of the last claim.
+    claimed_at: int = -1
     is_single: bool = False
     claims: list[tuple[bytes, Claim]] = field(default_factory=list)
     last: Decision | None = None
@@ -111,6 +120,14 @@ class Query:
     def unended(self) -> Decision | None:
         """The decision that is still to be carried out."""
         return None if self.is_ended else self.last
+
+    def overtook(self, claim: Claim) -> bool:
+        """Return whether another run has claimed what this claim's run had not seen."""
+        return (
+            claim.seen is not None
+            and self.run not in (None, claim.run)
+            and self.claimed_at >= claim.seen
+        )
 
     def has_decided(self, batch: int) -> bool:
         return self.last is not None and batch <= self.last.batch
@@ -153,6 +170,11 @@ class Commits:
     def is_over(self, run: str) -> bool:
         return self._runs_over[run] > 0
 
+    def carried_out(self, run: str) -> Over | None:
+        """Return what is left of a single write whose decision was carried out."""
+        overs = (each for each in self._over.values() if each.run == run)
+        return next((each for each in overs if each.carried_out), None)
+
     def outdated(self, now_ms: int) -> list[bytes]:
         """Return the keys of what is said about runs that were over long ago."""
         old = {key: each.run for key, each in self._over.items() if each.at_ms < now_ms - OVER_MS}
@@ -161,12 +183,12 @@ class Commits:
         claims = [
             key
             for each in singles
-            if each.is_single and each.unended is None
+            if (each.is_single or each.run is None) and each.unended is None
             for key in each.removable()
         ]
         return [*old, *claims]
 
-    def apply(self, key: bytes, value: bytes | None) -> None:
+    def apply(self, key: bytes, value: bytes | None, offset: int = -1) -> None:
         """Take the next record. Those of other kinds, of a later version, are passed over."""
         if value is None:
             self.letters.forget(key)
@@ -196,12 +218,13 @@ class Commits:
         query = self.queries.setdefault(entry.query, Query())
         self._query_of[key] = entry.query
         if isinstance(entry, Claim):
-            if entry.after not in (None, query.run):
+            is_late = entry.is_single and self.is_over(entry.run)
+            if is_late or entry.after not in (None, query.run) or query.overtook(entry):
                 query.garbage.append(key)
                 return
             query.claims.append((key, entry))
             query.is_single, query.claimed_ms = entry.is_single, entry.at_ms
-            query.run = entry.run
+            query.run, query.claimed_at = entry.run, offset
         elif isinstance(entry, Decision):
             if entry.run == query.run and not query.has_decided(entry.batch):
                 query.garbage += query.current

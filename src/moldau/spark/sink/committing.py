@@ -32,8 +32,8 @@ class Fenced(WriteFailed):
 
     def __init__(self, query: str, run: str, by: str | None) -> None:
         super().__init__(
-            f"run {run} of query {query!r} writes no more: run {by} has taken over. Is the same "
-            "checkpoint, or the same txnAppId, used by two drivers?"
+            f"run {run} of query {query!r} can no longer write: run {by} has taken over. Do two "
+            "drivers use the same checkpoint or the same txnAppId?"
         )
 
 
@@ -42,9 +42,10 @@ class AlreadyDecided(WriteFailed):
 
     def __init__(self, query: str, run: str, batch: int) -> None:
         super().__init__(
-            f"batch {batch} of query {query!r} takes no more rows: run {run} has decided about it. "
+            f"batch {batch} of query {query!r} accepts no more rows: run {run} has decided it. "
             "Unless this is a late attempt of a task, the batch is written to the same topic "
-            "twice: write the union of the frames, or give each write a txnAppId of its own"
+            "twice. The rows of the second write are not in the topic, and a restart skips the "
+            "batch: write the union of the frames, or give each write a different txnAppId"
         )
 
 
@@ -52,7 +53,7 @@ class Stopped(WriteFailed):
     """The run has failed, or was a single write, which is done."""
 
     def __init__(self, query: str, run: str) -> None:
-        super().__init__(f"run {run} of query {query!r} writes no more: it is over")
+        super().__init__(f"run {run} of query {query!r} can no longer write: it is over")
 
 
 class Undone(WriteFailed):
@@ -121,17 +122,16 @@ class Committer:
         if it is over.
         """
         found = self.read(query)
-        if self.log.commits.is_over(run):
-            raise Stopped(query, run)
-        if found.run != run:
+        # Again, if a claim that this one did not see came first: it may be that of a dead run.
+        while found.run != run or self.log.commits.is_over(run):
+            if self.log.commits.is_over(run):
+                raise Stopped(query, run)
             if run in found.earlier_runs:
                 raise Fenced(query, run, found.run)
             now_ms = self.log.now_ms()
-            claim = Claim(query, run, now_ms, is_single)
+            claim = Claim(query, run, now_ms, is_single, seen=self.log.position)
             self.log.append([claim], self.log.commits.outdated(now_ms))
             found = self.log.commits.of(query)
-            if found.run != run:
-                raise Fenced(query, run, found.run)
         self.finish(query)
         self.finish_singles()
         return self.log.commits.of(query)
@@ -160,27 +160,37 @@ class Committer:
         *,
         is_two_phase: bool,
     ) -> bool:
-        """Decide that these transactions are the batch, and commit them; False if it was decided
-        before.
+        """Decide that these transactions are the batch, and commit them; False if an earlier run
+        decided about it.
 
-        Then these are aborted, as they are if another run took over, which is Fenced.
+        Then these are aborted, as they are if another run took over, which is Fenced, and if this
+        one decided for other transactions, which is AlreadyDecided: other rows than these.
         """
         mine = Decision(query, run, batch, tuple(transactions), is_two_phase, self.log.now_ms())
-        found = self.read(query)
-        if found.run == run and not found.has_decided(batch):
+        before = self.read(query)
+        if before.run == run and not before.has_decided(batch):
             self.log.append([mine])
-            found = self.log.commits.of(query)
-        is_decided = found.last is not None and found.last.batch == batch
-        is_mine = is_decided and found.last is not None and _same(found.last, mine)
+        found = self.log.commits.of(query)
+        # Somebody else may have carried it out, and deleted what is said of a single write.
+        is_over = self.log.commits.carried_out(run) is not None
+        is_mine = is_over or (before.last is not None and _same(before.last, mine))
         if not is_mine:
             self.abort(transactions)
-        if found.run != run and not is_mine:
-            raise Fenced(query, run, found.run)
+            if found.run is None:
+                raise Stopped(query, run)
+            if found.run != run:
+                raise Fenced(query, run, found.run)
+            if found.last is not None and found.last.run == run:
+                raise AlreadyDecided(query, run, batch)
+        if is_mine and found.unended is None:
+            # They have ended; this returns when their rows can be read.
+            self.coordinators.end(transactions, commits=True)
         self.finish(query)
-        if found.run == run and self.sweep(query, run, found.earlier_runs):
-            old = found.old_claims()
-            if old:
-                self.log.append([], old)
+        over = self.log.commits.carried_out(run)
+        if over is not None and over.lost:
+            raise TransactionLost(mine, over.lost)
+        if before.run == run and self.sweep(query, run, before.earlier_runs):
+            self._tidy(query)
         return is_mine
 
     def finish(self, query: str) -> None:
@@ -223,7 +233,7 @@ class Committer:
                 try:
                     self.finish(query)
                 except (Undone, PeerError) as problem:
-                    log.error("decided write %r is not finished: %s", query, problem)
+                    log.error("could not finish the decided write %r: %s", query, problem)
 
     def sweep(self, query: str, run: str, earlier: Iterable[str]) -> bool:
         """Abort what this run and those before it have staged and not decided; False if that
@@ -237,8 +247,8 @@ class Committer:
             self._sweep(query, run, earlier)
         except PeerError as problem:
             log.warning(
-                "open transactions of query %r were not looked for, or not aborted: %s. What "
-                "attempts of tasks have left holds read-committed consumers back until the next "
+                "could not find or abort the open transactions of query %r: %s. Transactions that "
+                "attempts of tasks left open hold read-committed consumers back until the next "
                 "commit of the query, or until `moldau transactions recover`",
                 query,
                 problem,
@@ -291,14 +301,24 @@ class Committer:
         codes = self.coordinators.end(transactions, commits=False)
         for transaction, code in codes.items():
             if code:
-                log.info("transaction %r was not aborted: %s", transaction.id, name_of(code))
+                log.info("could not abort transaction %r: %s", transaction.id, name_of(code))
         # Once more, to return when they hold no reader back.
         self.coordinators.end([each for each, code in codes.items() if not code], commits=False)
+
+    def _tidy(self, query: str) -> None:
+        found = self.log.commits.of(query)
+        if found.unended is not None:
+            return
+        old = found.old_claims()
+        # A decision that was appended again when a single write was over is nobody's.
+        if old or (found.run is None and found.garbage):
+            # A claim that does not count goes with the one that overtook it, or else it would.
+            self.log.append([], [*found.garbage, *old])
 
     def _ended(self, found: Query, decision: Decision, lost: tuple[str, ...] = ()) -> None:
         entry = Ended(decision.query, decision.run, decision.batch, self.log.now_ms(), lost)
         # Nobody asks for a single write again, but for attempts of its tasks that begin too late.
-        over = Over(decision.run, entry.at_ms)
+        over = Over(decision.run, entry.at_ms, carried_out=True, lost=lost)
         self.log.append([over if found.is_single else entry], found.removable())
 
 

@@ -38,7 +38,7 @@ class LetterCommits:
             if not self._overlapping(letters):
                 raise WriteFailed(
                     f"the transaction {letters.transaction.id!r} of dead letters timed out before "
-                    "it was committed; they have to be written again"
+                    "it was committed; they must be written again"
                 )
             return
         self._coordinators.end([letters.transaction], commits=False)
@@ -47,8 +47,8 @@ class LetterCommits:
         if self._left_of(letters):
             # Another run divides the partition in another way. The next attempt knows by then.
             raise WriteFailed(
-                f"dead letters of {letters.topic}-{letters.partition} are being written by "
-                "another run; they have to be looked at again"
+                f"dead letters of {letters.topic}-{letters.partition} are being written by another "
+                "run; they must be checked again"
             )
 
     def _left_of(self, letters: Letters) -> tuple[Range, ...]:
@@ -68,11 +68,17 @@ class LetterCommits:
         if code and self._has_ended(counted):
             return
         if code == Error.INVALID_PRODUCER_ID_MAPPING:
+            # It has ended, in a way that nobody knows any more: before they are lost, they are
+            # written twice.
             log.warning(
-                "the transactional id %r of dead letters has expired; they are taken as written",
+                "the transactional id %r of dead letters has expired; %s to %s of %s-%d are "
+                "written again, and may appear twice",
                 letters.transaction.id,
+                letters.ranges[0][0],
+                letters.ranges[-1][1] - 1,
+                letters.topic,
+                letters.partition,
             )
-            code = Error.NONE
         if code and code not in LOST:
             # They are staged still, and whoever comes next can commit them.
             raise Refused(code, f"end of {letters.transaction.id!r}")

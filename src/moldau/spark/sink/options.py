@@ -40,7 +40,7 @@ REFUSED = {
     "kafka.key.serializer": _SERIALIZED,
     "kafka.value.serializer": _SERIALIZED,
     "kafka.partitioner.class": "give a column 'partition' to choose partitions yourself",
-    "kafka.transactional.id": "the sink chooses the ids of its transactions itself",
+    "kafka.transactional.id": "the sink chooses its own transactional ids",
     "kafka.interceptor.classes": "it applies only to Java",
     "subscribe": "it applies only to reading; name the topic to write to with 'topic'",
 }

@@ -129,7 +129,7 @@ def _send_batch(outlet: Outlet, options: SinkOptions, batch: pa.RecordBatch) -> 
     topics = [options.topic] * rows if options.topic is not None else columns["topic"]
     for topic in set(topics):
         if topic is None:
-            raise WriteFailed("a row has null for its topic; set the option 'topic' or the column")
+            raise WriteFailed("a row has no topic; set the option 'topic' or fill the column")
         outlet.check(topic)
     records = zip(
         topics,

@@ -65,7 +65,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         if options.app_id is not None:
-            raise OptionError(f"{APP_ID} is for single writes; a stream knows its batches itself")
+            raise OptionError(
+                f"{APP_ID} is only for single writes; a stream identifies its own batches"
+            )
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

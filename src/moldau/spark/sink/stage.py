@@ -21,10 +21,11 @@ from moldau.peer.cluster import Cluster
 from moldau.peer.coordinators import PreparedTransaction, can_end_elsewhere
 from moldau.peer.errors import PeerError, Refused, UnknownTopic
 from moldau.spark.errors import OptionError, WriteFailed
-from moldau.spark.sink.committing import AlreadyDecided, Committer, transactional_id
+from moldau.spark.sink.committing import AlreadyDecided, Committer
 from moldau.spark.sink.options import EXACTLY_ONCE, SinkOptions
 from moldau.spark.sink.staged import BatchName, Staged
 from moldau.spark.sink.staging_settings import StagingSettings
+from moldau.spark.sink.transactional_ids import TransactionalIds
 from moldau.topic_partition import TopicPartition
 from moldau.wire.errors import Error
 
@@ -50,15 +51,13 @@ _FORBIDDEN = (
 class _Claimed:
     """A query that is claimed, as this process uses it.
 
-    `decided` is the last batch that was, as of the claim, `is_own` if by the same run. `serial` and
-    `used` name transactions.
+    `decided` is the last batch that was, as of the claim, `is_own` if by the same run.
     """
 
-    serial: int
+    ids: TransactionalIds
     decided: int
     is_own: bool
     batch: int = -1
-    used: int = 0
 
 
 class Stage:
@@ -66,7 +65,7 @@ class Stage:
 
     Transactional ids are used again for the next batch of the same run, which begins only when
     those of the last have ended. So there are as many ids as processes, times the tasks that each
-    has in a batch.
+    has in a batch, and one more for each time that a broker did not answer.
     """
 
     def __init__(self, settings: StagingSettings) -> None:
@@ -78,6 +77,8 @@ class Stage:
         self._can: bool | None = None
         self._queries: dict[tuple[str, str], _Claimed] = {}
         self._claims = count()
+        # Numbers of ids for letters, whatever their scope.
+        self._given_up: set[int] = set()
 
     def close(self) -> None:
         self._cluster.close()
@@ -99,11 +100,11 @@ class Stage:
             # A late attempt must not reset the ids that the next batch has in use.
             raise AlreadyDecided(batch.query, batch.run, batch.number)
         if batch.number > claimed.batch:
-            claimed.batch, claimed.used = batch.number, 0
-        writer = f"{self._name}.{claimed.serial}.{claimed.used}"
-        claimed.used += 1
-        id = transactional_id(batch.query, batch.run, writer)
-        transaction = self._begin_two_phases(id) or self._begin(id)
+            claimed.batch = batch.number
+            claimed.ids.start_over()
+        ids = claimed.ids
+        transaction = self._begin_two_phases(ids) or self._begin(ids)
+        ids.move_on()
         self.committer.check(batch.query, batch.run, batch.number)
         return OpenStage(self._cluster, self.settings, transaction)
 
@@ -115,7 +116,8 @@ class Stage:
             # In the same run no batch is decided twice, so this need not be asked again.
             decided = -1 if last is None else last.batch
             is_own = last is not None and last.run == batch.run
-            found = _Claimed(next(self._claims), decided, is_own)
+            ids = TransactionalIds(*key, f"{self._name}.{next(self._claims)}")
+            found = _Claimed(ids, decided, is_own)
             while len(self._queries) >= _MOST_QUERIES:
                 del self._queries[next(iter(self._queries))]
             self._queries[key] = found
@@ -126,8 +128,8 @@ class Stage:
 
         It may time out: a task that dies leaves none behind for ever.
         """
-        id = transactional_id(scope, "letters", self._name)
-        return OpenStage(self._cluster, self.settings, self._begin(id))
+        ids = TransactionalIds(scope, "letters", self._name, self._given_up)
+        return OpenStage(self._cluster, self.settings, self._begin(ids))
 
     def staged(self, batch: BatchName, opened: OpenStage) -> Staged:
         return Staged(batch, opened.transaction, bool(self._has_two_phases))
@@ -138,11 +140,11 @@ class Stage:
             self._cluster.close()
             self.committer.abort([opened.transaction])
 
-    def _begin_two_phases(self, id: str) -> PreparedTransaction | None:
+    def _begin_two_phases(self, ids: TransactionalIds) -> PreparedTransaction | None:
         if self._has_two_phases is False:
             return None
         try:
-            begun = self.committer.coordinators.begin(id, 0, is_two_phase=True)
+            begun = self.committer.coordinators.begin(ids, 0, is_two_phase=True)
         except Refused as problem:
             if problem.code not in _NO_TWO_PHASES:
                 raise
@@ -151,12 +153,12 @@ class Stage:
         self._has_two_phases = True
         return begun
 
-    def _begin(self, id: str) -> PreparedTransaction:
+    def _begin(self, ids: TransactionalIds) -> PreparedTransaction:
         coordinators = self.committer.coordinators
         chosen = self.settings.timeout_ms
         for timeout_ms in _TIMEOUTS_MS if chosen is None else (chosen,):
             try:
-                return coordinators.begin(id, timeout_ms)
+                return coordinators.begin(ids, timeout_ms)
             except Refused as problem:
                 if problem.code != Error.INVALID_TRANSACTION_TIMEOUT:
                     raise
@@ -216,8 +218,8 @@ class OpenStage:
             wrong = chosen[(chosen < -1) | (chosen >= partitions)]
             if len(wrong):
                 raise WriteFailed(
-                    f"a row has {int(wrong[0])} for its partition, but topic {topic!r} has "
-                    f"{partitions} of them"
+                    f"a row has partition {int(wrong[0])}, but topic {topic!r} has "
+                    f"{partitions} partitions"
                 )
             homes = np.where(chosen >= 0, chosen, homes)
         now_ms = int(time.time() * 1000)
@@ -284,7 +286,7 @@ def _stage_rows(
     if not stage.can():
         if options.exactly_once or options.app_id is not None:
             raise OptionError(
-                f"{EXACTLY_ONCE}: the brokers cannot do that; it takes Moldau, or Kafka 4.0 "
+                f"{EXACTLY_ONCE}: the brokers do not support this; it needs Moldau, or Kafka 4.0 "
                 "or newer with the feature transaction.version at level 2"
             )
         return None
@@ -309,9 +311,9 @@ def _hint(problem: PeerError) -> str:
     if not isinstance(problem, Refused) or problem.code not in _FORBIDDEN:
         return ""
     return (
-        "; exactly once takes the rights to write to transactional ids that begin with "
-        "'moldau-sink/', to write two phases with them, and to create, read and write topic "
-        f"'__moldau_commits'. To write at least once, set {EXACTLY_ONCE} to false"
+        "; exactly once needs the rights to write and two-phase commit with transactional ids "
+        "that begin with 'moldau-sink/', and to create, read and write topic '__moldau_commits'. "
+        f"To write at least once, set {EXACTLY_ONCE} to false"
     )
 
 
@@ -323,6 +325,6 @@ def _by_topic(topic: str | None, rows: pa.RecordBatch) -> Iterator[tuple[str, pa
 
     column = rows.column(rows.schema.get_field_index("topic"))
     if column.null_count:
-        raise WriteFailed("a row has null for its topic; set the option 'topic' or the column")
+        raise WriteFailed("a row has no topic; set the option 'topic' or fill the column")
     for each in column.unique():
         yield str(each.as_py()), rows.filter(pc.equal(column, each))

@@ -89,8 +89,8 @@ def resolve(
         topic, partition = unmatched[0]
         raise OptionError(
             f"{topic}-{partition} has no record at or after timestamp {times[unmatched[0]]} "
-            f"({len(unmatched)} partitions in all); to start there at the end, set {STRATEGY} "
-            f"to latest"
+            f"({len(unmatched)} partitions in all); to start such partitions at the end, set "
+            f"{STRATEGY} to latest"
         )
     moving.update(unmatched)
     return found | _listed(cluster, dict.fromkeys(unmatched, LATEST), read_committed)
@@ -109,9 +109,8 @@ def _same_partitions(bound: Bound, wanted: list[TopicPartition]) -> None:
         missing = sorted(set(wanted) - given)
         extra = sorted(given - set(wanted))
         raise OptionError(
-            f"the {bound.side} offsets must name every partition that is read "
-            "(-2 stands for earliest, -1 for latest): missing: "
-            f"{names(missing)}; not read: {names(extra)}"
+            f"the {bound.side} offsets must name every partition that is read (-2 means earliest, "
+            f"-1 latest): missing: {names(missing)}; not read: {names(extra)}"
         )
 
 

@@ -71,7 +71,7 @@ class _Parser:
     def parse(self) -> str:
         found = self._alternatives()
         if self._at < len(self._tokens):
-            self._refuse("a ')' closes nothing")
+            self._refuse("this ')' closes no group")
         return found
 
     def _alternatives(self) -> str:
@@ -159,7 +159,7 @@ class _Parser:
         try:
             re.compile(found)
         except re.error:
-            self._refuse("Python looks back only over a fixed number of characters", start)
+            self._refuse("Python supports lookbehind only for a fixed number of characters", start)
 
     def _set_flags(self, start: int) -> bool:
         """Read `idm-sux` with the ':' or ')' after it; True for ':', which begins a group."""
@@ -254,7 +254,7 @@ class _Parser:
         try:
             return chr(int(digits, base))
         except (ValueError, OverflowError):
-            self._refuse("no number of a character", start)
+            self._refuse("not a character number", start)
 
     def _class(self) -> frozenset[str]:
         """Return a class in brackets; the opening one is read."""
@@ -274,7 +274,7 @@ class _Parser:
             self._skip_comments()
             if self._sees("&&") or (self._sees("]") and not is_empty):
                 if is_empty:
-                    self._refuse("'&&' has nothing beside it")
+                    self._refuse("'&&' has nothing next to it")
                 return found
             is_empty = False
             token = self._next("this class is not closed", start)

@@ -105,9 +105,11 @@ KNOWN = (
     *WITHOUT_EFFECT,
 )
 
-_NO_GROUP = "the source joins no group; to commit its progress, name a group in 'commitGroup'"
+_NO_GROUP = (
+    "the source does not join a group; to commit its progress, name a group in 'commitGroup'"
+)
 _BYTES = "keys and values are bytes; decode them with DataFrame operations"
-_NO_SUCH_SECURITY = "the source does not have this setting of security"
+_NO_SUCH_SECURITY = "the source does not have this security setting"
 REFUSED = {
     "kafka.auto.offset.reset": "set the start with 'startingOffsets'",
     "kafka.key.deserializer": _BYTES,

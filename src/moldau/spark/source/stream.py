@@ -204,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise never
         for (topic, index), offset in short.items():
             end = ends.offsets[topic, index]
-            why = f"although they were read before: the log ends at {end} now"
+            why = f"although they were read before: the log now ends at {end}"
             report_loss(lost_range(topic, index, end, offset, why), self._fails)
         self._report_gone(sorted(gone - self._gone))
         self._gone = gone
@@ -253,8 +253,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if report:
             for topic in dict.fromkeys(recreated):
                 what = f"topic {topic!r} was deleted and created again (id {begun.ids[topic]}, now "
-                what += f"{ended.ids[topic]}); what the old one held beyond "
-                what += f"{_shown(begun, topic)} is lost"
+                what += f"{ended.ids[topic]}); the records of the old topic beyond "
+                what += f"{_shown(begun, topic)} are lost"
                 report_loss(what, self._fails)
         listed = self._earliest(fresh)
         for key in fresh:
@@ -307,7 +307,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Others look at a group's offsets; the query itself does not need them.
             if str(problem) != self._commit_problem:
                 self._commit_problem = str(problem)
-                log.warning("progress is not committed to the group %r: %s", group, problem)
+                log.warning("could not commit progress to group %r: %s", group, problem)
             return
         self._committed, self._commit_problem = offsets, ""
 

@@ -342,4 +342,4 @@ def test_refusals_are_written_to_a_topic_where_that_is_wanted() -> None:
             ("User:mallory", "Describe", "METADATA")
         }
         assert found[0]["decision"] == "denied"
-        assert found[0]["rule"] == "no rule about the resource"
+        assert found[0]["rule"] == "no rule for the resource"

@@ -79,7 +79,7 @@ def test_the_oldest_of_too_many_stalled_logins_is_closed(
         until(lambda: _is_closed(sockets[0]), "the end of the oldest")
         until(lambda: 0 < sum(extras(broker)) <= 1 << 20, "no more memory than there is")
         assert not _is_closed(sockets[-1])
-    assert "too many clients send long requests before they authenticate" in caplog.text
+    assert "too many clients are sending long requests before they authenticate" in caplog.text
     until(lambda: not extras(broker), "all to be gone")
     assert inside(broker, lambda server: server.connections.login_memory.taken) == 0
 

@@ -72,7 +72,7 @@ def test_those_who_do_not_log_in_shut_nobody_out(caplog: pytest.LogCaptureFixtur
             assert late.is_closed()
         assert all(map(works, [first, *others]))
         until(lambda: all(map(is_closed, held)), "the end of those who were silent")
-        assert "it did not authenticate, and others need its place" in caplog.text
+        assert "it did not authenticate, and another connection needs its place" in caplog.text
         assert "the limit of max.connections" in caplog.text
 
 
@@ -88,7 +88,10 @@ def test_handshakes_that_do_not_end_shut_nobody_out(
             assert gets_in(broker)
         assert works(inside)
         assert is_closed(held[0])
-        assert "its TLS handshake has not ended, and others need its place" in caplog.text
+        assert (
+            "its TLS handshake has not finished, and another connection needs its place"
+            in caplog.text
+        )
 
 
 def test_one_address_does_not_make_others_go_by_coming_again_and_again(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_certificate_may_be_left_out_where_it_is_only_requested(tmp_path: Path
     [
         (None, "sent no certificate"),
         (authority().issue("late", days=-1), "certificate has expired"),
-        (stranger().issue("foreign"), "certificate is not accepted"),
+        (stranger().issue("foreign"), "certificate was rejected"),
     ],
     ids=["none", "expired", "foreign"],
 )

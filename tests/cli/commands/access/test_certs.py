@@ -62,5 +62,5 @@ def test_mistakes_are_said(moldau: Run, tmp_path: Path) -> None:
     moldau("certs", "init", *at)
     again = moldau("certs", "init", *at)
     assert again.status == 1
-    assert "already there" in again.err
+    assert "already exists" in again.err
     assert moldau("certs", "issue", "../up", *at).status == 2

@@ -12,6 +12,7 @@ from moldau.spark.lake.errors import LakeError
 from moldau.spark.lake.iceberg.catalog import CatalogTable
 from moldau.spark.lake.iceberg.schema import spec_of, table_schema
 from moldau.spark.lake.iceberg.transforms import parse_transforms
+from tests.spark.lake.iceberg.catalogs.asked import asked
 
 SINKS = 6
 
@@ -51,3 +52,19 @@ def test_a_catalog_that_stays_out_of_reach_is_named(tmp_path: Path) -> None:
     for attempt in (target.open, lambda: target.create(schema, spec_of(schema, ()))):
         with pytest.raises(LakeError, match=r"shop.orders: the catalog at sqlite.* failed"):
             attempt()
+
+
+@pytest.mark.parametrize("kind", [{"type": "rest"}, {}])
+def test_a_rest_catalog_is_told_the_warehouse_by_the_name_that_it_has_there(
+    kind: dict[str, str],
+) -> None:
+    with asked() as (uri, requests):
+        with pytest.raises(LakeError, match=r"the catalog at http://127\.0\.0\.1.* failed"):
+            CatalogTable("shop.orders", "prod", kind | {"uri": uri}).open()
+        assert requests[0].endswith("?warehouse=prod")
+
+
+def test_other_catalogs_are_told_a_warehouse_that_is_a_folder_by_its_uri(tmp_path: Path) -> None:
+    catalog = {"type": "hive", "uri": "thrift://127.0.0.1:1"}
+    table = CatalogTable("shop.orders", str(tmp_path), catalog)
+    assert table._properties["warehouse"] == tmp_path.as_uri()

@@ -328,7 +328,7 @@ def test_many_batches_do_not_leave_a_manifest_each(spark: SparkSession, tmp_path
 
 
 def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match="is not the name of a table in a catalog"):
+    with pytest.raises(LakeError, match="is not a catalog table name"):
         IcebergSink("orders", app_id="app", warehouse=str(tmp_path))
     with pytest.raises(LakeError, match="give 'warehouse'"):
         IcebergSink(TABLE, app_id="app")

@@ -122,7 +122,7 @@ def test_rows_without_a_key_or_an_order_are_refused(spark: SparkSession, tmp_pat
     with pytest.raises(SchemaConflict, match="'id' is a key, but null in 1 rows or more"):
         sink_to(tmp_path).write(spark.sql("SELECT cast(null AS int) id, 1 at"), 0)
     twice = spark.createDataFrame([(1, 1, "a", False), (1, 1, "b", False)], COLUMNS)
-    with pytest.raises(LakeError, match="nothing says which is newer; give order_by"):
+    with pytest.raises(LakeError, match="nothing says which row is newer; give order_by"):
         sink_to(tmp_path).write(twice, 0)
     assert rows_of(tmp_path) == []
     with pytest.raises(ValueError, match="keys are needed for upsert"):

@@ -148,8 +148,9 @@ class IcebergMerging(Merging):
         table = self.table()
         tasks = list(table.scan().plan_files())
         if tasks:
-            rows = chain.from_iterable(map(Reading.of(table).batches, tasks))
-            added = data_files(table, self.location, written_files(self._plan(table), rows))
+            plan, reading = self._plan(table), Reading.of(table)
+            rows = chain.from_iterable(reading.batches(task, plan.schema) for task in tasks)
+            added = data_files(table, self.location, written_files(plan, rows))
             commit = Commit(table)
             commit.change_files(added, [task.file for task in tasks])
             assert commit.is_done_once()

@@ -134,7 +134,7 @@ def test_two_sinks_do_not_share_a_path(tmp_path: Path) -> None:
 
 def test_an_empty_file_lacks_sources_and_sinks(tmp_path: Path) -> None:
     said = [message for _, message in problems(tmp_path, "")]
-    assert said == ["there is no source: [sources.NAME]", "there is no sink: [sinks.NAME]"]
+    assert said == ["there is no source; add [sources.NAME]", "there is no sink; add [sinks.NAME]"]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ url = "https://registry"
     ((line, message),) = problems(tmp_path, table.replace("ssl.ca.loc", "ssl.ca.lok") + RIGHT)
     assert (line, message) == (
         3,
-        "ssl.ca.lokation: there is no such setting of a registry; did you mean ssl.ca.location?",
+        "ssl.ca.lokation: there is no such registry setting; did you mean ssl.ca.location?",
     )
 
 
@@ -217,9 +217,9 @@ def test_references_to_nothing_are_named_with_their_lines(tmp_path: Path) -> Non
 
 def test_what_a_client_cannot_be_told_is_refused_without_showing_it(tmp_path: Path) -> None:
     for client, reason in (
-        ('"linger.ms" = "5"', "linger.ms is not a setting of security"),
+        ('"linger.ms" = "5"', "linger.ms is not a security setting"),
         ('"security.protocol" = "SASL_SSL"', "sasl.mechanism: SASL_SSL needs one"),
-        ('"sasl.passwort" = "of alice"', "sasl.passwort: there is no such setting"),
+        ('"sasl.passwort" = "of alice"', "sasl.passwort: there is no such security setting"),
     ):
         ((_, message),) = problems(tmp_path, f"[client]\n{client}\n{RIGHT}")
         assert message.startswith(reason)

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from moldau.spark.lake import LakeError
 from moldau.spark.pipeline import PipelineError
 from moldau.spark.pipeline.file.file import read_file
 from moldau.spark.pipeline.file.settings import IcebergSinkSettings
+from moldau.spark.pipeline.plan.lake_sinks import schema_in_table
+from tests.spark.lake.iceberg.catalogs.asked import asked
 
 SOURCE = """
 [sources.orders]
@@ -41,12 +44,25 @@ def test_an_iceberg_table_has_a_name_and_a_place(tmp_path: Path) -> None:
     nowhere = problems(tmp_path, SOURCE, sink("one", 'table = "shop.orders"'))
     assert nowhere == [
         "9: give 'warehouse', a folder for tables and their catalog, or 'catalog' with the "
-        "settings of another"
+        "settings of another catalog"
     ]
     unnamed = problems(tmp_path, SOURCE, sink("one", 'table = "orders"\nwarehouse = "lake"'))
-    assert unnamed == ["9: 'orders' is not a name in a catalog: namespace.table"]
+    assert unnamed == ["9: 'orders' is not a catalog table name; write namespace.table"]
     rest = 'table = "shop.orders"\ncatalog = { type = "rest", uri = "http://localhost:8181" }'
     assert problems(tmp_path, SOURCE, sink("one", rest)) == []
+
+
+@pytest.mark.parametrize("kind", ['type = "rest", ', ""])
+def test_what_a_rest_catalog_calls_a_warehouse_is_no_path(tmp_path: Path, kind: str) -> None:
+    with asked() as (uri, requests):
+        more = f'table = "shop.orders"\nwarehouse = "prod"\ncatalog = {{ {kind}uri = "{uri}" }}'
+        assert problems(tmp_path, SOURCE, sink("one", more)) == []
+        file = read_file(tmp_path / "test.toml")
+        settings = file.settings.sinks["one"]
+        assert isinstance(settings, IcebergSinkSettings)
+        with pytest.raises(LakeError, match=r"the catalog at http://127\.0\.0\.1.* failed"):
+            schema_in_table(file, settings, settings.table)
+        assert requests[0].endswith("?warehouse=prod")
 
 
 def test_a_delta_table_may_have_a_name_in_glue(tmp_path: Path) -> None:
@@ -57,10 +73,10 @@ def test_a_delta_table_may_have_a_name_in_glue(tmp_path: Path) -> None:
     glue = 'catalog = { type = "glue", "glue.region" = "eu-central-1" }'
     assert delta(f'table = "shop.orders"\n{glue}') == []
     assert delta(f'table = "orders"\n{glue}') == [
-        "10: 'orders' is not a name in Glue: database.table"
+        "10: 'orders' is not a Glue table name; write database.table"
     ]
     assert delta('table = "shop.orders"\ncatalog = { type = "rest" }') == [
-        "11: a Delta table has its name in AWS Glue: type = 'glue'"
+        "11: a Delta table can be registered only in AWS Glue: set type = 'glue'"
     ]
 
 
@@ -79,6 +95,10 @@ def test_evolution_is_for_registered_schemas(tmp_path: Path) -> None:
     text = SOURCE.replace("avro", "string") + 'evolution = "add"\n'
     assert problems(tmp_path, text, place) == [
         "5: evolution is for registered schemas: avro, json-schema, protobuf"
+    ]
+    text = SOURCE.replace("avro", "string") + 'may_change = ["price"]\n'
+    assert problems(tmp_path, text, place) == [
+        "5: may_change is for registered schemas: avro, json-schema, protobuf"
     ]
     (wrong,) = problems(tmp_path, 'evolution = "sometimes"\n', SOURCE, place)
     assert "there is no choice 'sometimes'" in wrong

@@ -70,7 +70,7 @@ def test_a_right_file_has_no_problems_and_leaves_nothing_behind(
             '[tables.t]\nsql = "SELECT * FROM u"\n[tables.u]\nsql = "SELECT * FROM events"\n' + RAW,
             7,
             "table t",
-            "table u is defined below; only what is above can be read",
+            "table u is defined below this one; move it above",
         ),
         (
             "[tables.t]\nsql = '''\nSELECT name\nFORM events'''\n" + RAW,

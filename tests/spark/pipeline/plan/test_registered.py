@@ -12,6 +12,8 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import message_factory
+from google.protobuf.json_format import ParseDict
 from pyspark.sql import SparkSession
 
 from moldau.schemas import RegistryClient, pack_header
@@ -19,7 +21,10 @@ from moldau.schemas.schema import Reference, SchemaType
 from moldau.spark.formats.protobuf_types import message_of
 from moldau.spark.pipeline import PipelineError
 from moldau.testing import Broker
+from moldau.testing.waiting import until
+from tests.spark.lake.iceberg.tables import rows_of
 from tests.spark.pipeline.files import load, table
+from tests.spark.pipeline.following import followed
 from tests.spark.topics import fresh_topic, produce, read_by_librdkafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -123,3 +128,94 @@ def test_from_registered_schemas_to_registered_schemas(
     # The number of a field stays what it was.
     assert "item = 2;" in client.version(f"{topic}-proto-value").text
     assert "price = 3;" in client.version(f"{topic}-proto-value").text
+
+
+GROWING = """
+[sources.orders]
+topic = "{topic}"
+format = "json-schema"
+[sources.trips]
+topic = "{topic}-trips"
+format = "protobuf"
+[sinks.orders]
+from = "orders"
+type = "delta"
+path = "lake/orders"
+[sinks.trips]
+from = "trips"
+type = "iceberg"
+table = "shop.trips"
+warehouse = "lake"
+"""
+TRIPS = (
+    """syntax = "proto3";
+    message Trip { int32 id = 1; Place to = 2; }
+    message Place { string city = 1; }
+    """,
+    """syntax = "proto3";
+    message Trip { int64 id = 1; Place to = 2; optional string by = 3; }
+    message Place { string city = 1; int32 zip = 2; }
+    """,
+)
+
+
+def json_order(**more: Any) -> str:
+    place = {"type": "object", "properties": {"city": {"type": "string"}, **more}}
+    properties = {"id": {"type": "integer"}, "to": {**place, "additionalProperties": False}, **more}
+    return json.dumps({**JSON_ORDER, "properties": properties})
+
+
+def trip(text: str, schema_id: int, **values: Any) -> bytes:
+    message = message_factory.GetMessageClass(message_of(text))
+    ParseDict(values, made := message())
+    body: bytes = made.SerializeToString()
+    return pack_header(schema_id) + b"\0" + body
+
+
+def test_newer_schemas_of_json_and_protobuf_are_taken_up_by_the_batch_that_meets_them(
+    spark: SparkSession,
+    broker: Broker,
+    tmp_path: Path,
+) -> None:
+    topic = fresh_topic(broker)
+    broker.create_topic(f"{topic}-trips")
+    client = RegistryClient(broker.http_url)
+
+    def send(order_id: int, orders: list[Any], trip_id: int, text: str, trips: list[Any]) -> None:
+        texts = [pack_header(order_id) + json.dumps(each).encode() for each in orders]
+        produce(broker, topic, [(None, each, []) for each in texts])
+        messages = [trip(text, trip_id, **each) for each in trips]
+        produce(broker, f"{topic}-trips", [(None, each, []) for each in messages])
+
+    order_1 = client.register(f"{topic}-value", json_order(), SchemaType.JSON).id
+    trip_1 = client.register(f"{topic}-trips-value", TRIPS[0], SchemaType.PROTOBUF).id
+    first = {"id": 1, "to": {"city": "Praha"}}
+    send(order_1, [first], trip_1, TRIPS[0], [first])
+    top = f'registry = "{broker.http_url}"\n'
+    with load(tmp_path, broker, topic, top, GROWING).start(spark) as running:
+        until(lambda: all(each.lastProgress for each in running.queries.values()), "a batch", 180)
+        number = {"price": {"type": "number"}}
+        order_2 = client.register(f"{topic}-value", json_order(**number), SchemaType.JSON).id
+        trip_2 = client.register(f"{topic}-trips-value", TRIPS[1], SchemaType.PROTOBUF).id
+        again = {"id": 2, "to": {"city": "Brno"}}
+        send(order_1, [again], trip_1, TRIPS[0], [again])
+        orders = [{"id": 3, "to": {"city": "Plzen", "price": 1.5}, "price": 2.5}]
+        trips = [{"id": 1 << 40, "to": {"city": "Plzen", "zip": 30100}, "by": "rail"}]
+        send(order_2, orders, trip_2, TRIPS[1], trips)
+        followed(running, 3)
+    rows = sorted(table(tmp_path / "lake" / "orders"), key=lambda row: int(row["id"]))
+    assert rows == [
+        {"id": 1, "to": {"city": "Praha", "price": None}, "price": None},
+        {"id": 2, "to": {"city": "Brno", "price": None}, "price": None},
+        *orders,
+    ]
+    found = sorted(rows_of(tmp_path / "lake", "shop.trips"), key=lambda row: int(row["id"]))
+    # What is not there and has no presence is zero, from when the field is known.
+    places = [row["to"] for row in found]
+    assert places[0] == {"city": "Praha", "zip": None}
+    assert places[1]["city"] == "Brno"
+    assert places[1]["zip"] in (None, 0)
+    assert [(row["id"], row["by"]) for row in found] == [(1, None), (2, None), (1 << 40, "rail")]
+    assert places[2] == {"city": "Plzen", "zip": 30100}
+    for name in (topic, f"{topic}-trips"):
+        assert read_by_librdkafka(broker, f"{name}-dead-letters") == []

@@ -123,7 +123,6 @@ def test_steps_and_tables_build_on_each_other(
 def test_a_step_keeps_state_of_its_own_between_runs(
     spark: SparkSession, moldau_session_broker: Broker, folder: Path
 ) -> None:
-    pytest.importorskip("pandas", reason="Spark's stateful processors want pandas")
     topic = fresh_topic(moldau_session_broker)
     (folder / "state.py").write_text(STATE)
     pipeline = load(
@@ -149,14 +148,19 @@ def test_a_step_keeps_state_of_its_own_between_runs(
     [
         ("own:known", "event", 7, "there is no source, table or step 'event'; did you mean"),
         ("own:known", "t", 7, "t reads itself"),
-        ("own:known", "late", 7, "table late is defined below; only what is above can be read"),
+        (
+            "own:known",
+            "late",
+            7,
+            "table late is defined below this one; move it above",
+        ),
         ("own", "events", 8, "'own' is not of the form 'module:function'"),
         ("own:knwn", "events", 8, "own has no function 'knwn'; did you mean 'known'?"),
         ("none_such:f", "events", 8, "none_such cannot be loaded: ModuleNotFoundError"),
         ("broken:f", "events", 8, "broken cannot be loaded (broken.py, line 2): ZeroDivisionError"),
         ("own:wrong", "events", 8, "own:wrong failed (own.py, line 20):"),
         ("own:raises", "events", 8, "own:raises failed (own.py, line 24): ZeroDivisionError"),
-        ("own:nothing", "events", 8, "own:nothing returned NoneType, and not a DataFrame"),
+        ("own:nothing", "events", 8, "own:nothing returned NoneType, not a DataFrame"),
     ],
 )
 def test_what_is_wrong_with_a_step_is_found_on_its_line(

@@ -241,7 +241,7 @@ def test_totals_replace_those_of_earlier_batches_unless_keys_leave_several(
     sink = '[sinks.s]\nfrom = "counts"\ntype = "delta"\npath = "lake/counts"\nkeys = ["name"]\n'
     send(broker, topic, [event(second, number=second % 2) for second in range(70)])
     (problem,) = load(tmp_path, broker, topic, SOURCE, COUNTS, sink).check(spark)
-    assert "nor totals by these keys: give 'order_by'" in problem.message
+    assert "nor are totals by these keys: give 'order_by'" in problem.message
     ordered = load(tmp_path, broker, topic, SOURCE, COUNTS, sink, 'order_by = "minute"\n')
     ordered.run(once=True, spark=spark)
     assert [each["events"] for each in table(tmp_path / "lake/counts")] == [10]

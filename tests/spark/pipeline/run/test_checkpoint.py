@@ -58,7 +58,7 @@ def test_other_sources_for_a_sink_with_progress_are_refused(tmp_path: Path) -> N
     offsets.mkdir(parents=True)
     (offsets / "3").write_text("v1")
     assert checkpoint.last_batch("raw") == 3
-    with pytest.raises(PipelineError, match="reads views, visits now, and read views before"):
+    with pytest.raises(PipelineError, match="now reads views, visits, but read views before"):
         checkpoint.acquire({"raw": ["visits", "views"]})
     checkpoint.acquire({"raw": ["views"], "new": ["visits"]})
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from moldau.testing import Broker
 from tests.spark.drivers import (
@@ -18,7 +20,7 @@ from tests.spark.drivers import (
     Driver,
 )
 from tests.spark.lake.tables import version_of
-from tests.spark.pipeline.files import COUNTS, RAW, SOURCE, event, send, table
+from tests.spark.pipeline.files import COUNTS, RAW, SOURCE, event, load, send, table
 from tests.spark.topics import fresh_topic
 
 pytestmark = pytest.mark.spark
@@ -39,6 +41,25 @@ type = "delta"
 path = "lake/counts"
 keys = ["minute", "name"]
 """
+
+
+@pytest.mark.slow
+def test_a_pipeline_starts_though_it_was_killed_while_it_wrote_its_first_plan(
+    spark: SparkSession, moldau_session_broker: Broker, tmp_path: Path
+) -> None:
+    topic = fresh_topic(moldau_session_broker)
+    pipeline = load(tmp_path, moldau_session_broker, topic, SOURCE, RAW)
+    send(moldau_session_broker, topic, [event(second, "a") for second in range(10)])
+    pipeline.run(once=True, spark=spark)
+    # As a driver leaves it that got no further.
+    (query,) = tmp_path.glob("**/sinks/raw")
+    shutil.rmtree(query)
+    shutil.rmtree(tmp_path / "lake/raw")
+    (query / "offsets").mkdir(parents=True)
+    for name in (".0.533e892b-ece4-40bd-9727-1438dcf0c63a.tmp", "..0.533e892b.tmp.crc"):
+        (query / "offsets" / name).write_text("v1")
+    pipeline.run(once=True, spark=spark)
+    assert len(table(tmp_path / "lake/raw")) == 10
 
 
 @pytest.mark.timeout(DRIVER_WITHIN_S * (TIMES + 1))

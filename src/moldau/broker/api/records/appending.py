@@ -11,7 +11,7 @@ from moldau.broker.errors import code_and_message
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.partitions import Refusal
 from moldau.broker.partitions.record_checks import Checks
-from moldau.broker.partitions.refusals import absent
+from moldau.broker.partitions.refusals import absent, named
 from moldau.broker.partitions.refused_writes import RefusedWrites
 from moldau.broker.partitions.verification import Verified
 from moldau.broker.security.authorizer import Operation
@@ -227,9 +227,8 @@ def _refuse(
 ) -> None:
     if partition is not None:
         result.error = Error.NOT_LEADER_OR_FOLLOWER
-        result.leader = (partition.leader, partition.leader_epoch)
-        response.endpoints = response.connection.endpoints()
-        return
-    result.error, result.leader = absent(parts.partitions, key, result.index)
+        result.leader = named(partition.leader, partition.leader_epoch)
+    else:
+        result.error, result.leader = absent(parts.partitions, key, result.index)
     if result.leader is not None:
         response.endpoints = response.connection.endpoints()

@@ -21,7 +21,7 @@ from moldau.broker.net.connection import Connection
 from moldau.broker.net.request import Request
 from moldau.broker.net.responses import LongPoll, Response
 from moldau.broker.partitions.partition import Partition
-from moldau.broker.partitions.refusals import not_here
+from moldau.broker.partitions.refusals import named, not_here
 from moldau.broker.replication.divergence import diverging, fenced
 from moldau.broker.replication.leader.follower_fetch import FollowerFetchResponse
 from moldau.broker.replication.leader.replica_selector import is_rack_aware, select_replica
@@ -385,6 +385,6 @@ def _refuse(
     parts: RecordParts, key: TopicKey, wanted: FetchPartition, partition: Partition | None
 ) -> FetchedPartition:
     if partition is not None:
-        leader = (partition.leader, partition.leader_epoch)
+        leader = named(partition.leader, partition.leader_epoch)
         return FetchedPartition(wanted.partition, Error.NOT_LEADER_OR_FOLLOWER, leader=leader)
     return not_here(parts.partitions, key, wanted.partition)

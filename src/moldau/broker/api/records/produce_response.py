@@ -13,6 +13,7 @@ from moldau.broker.net.request import Request
 from moldau.broker.net.responses import Response
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.partitions.partitions import Refusal
+from moldau.broker.partitions.refusals import named
 from moldau.broker.partitions.refused_writes import RefusedWrites
 from moldau.log.errors import StorageError
 from moldau.wire.apis import Api
@@ -139,8 +140,9 @@ class ProduceResponse(Response):
     def refuse_as_not_leader(self, partition: Partition, result: PartitionResult) -> None:
         """Answer that another leads, and who: it came to that after the batch was staged."""
         self.refuse(partition, result, (Error.NOT_LEADER_OR_FOLLOWER, None))
-        result.leader = (partition.leader, partition.leader_epoch)
-        self.endpoints = self.connection.endpoints()
+        result.leader = named(partition.leader, partition.leader_epoch)
+        if result.leader is not None:
+            self.endpoints = self.connection.endpoints()
 
     def _time_out(self) -> None:
         for partition, result, needed in self.appended:

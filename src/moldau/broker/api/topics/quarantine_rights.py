@@ -75,5 +75,5 @@ def _problem(wanted: str, topic: str) -> str | None:
 def _denied(wanted: str, operation: str) -> ClusterError:
     return ClusterError(
         Error.TOPIC_AUTHORIZATION_FAILED,
-        f"Topic authorization failed: {QUARANTINE}={wanted} takes {operation} on that topic.",
+        f"Topic authorization failed: {QUARANTINE}={wanted} requires {operation} on that topic.",
     )

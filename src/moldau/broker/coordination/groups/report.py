@@ -19,19 +19,20 @@ class Cause(Enum):
     LEFT = ("left", "")
     RESTARTED = ("came back under its group.instance.id", "")
     CHANGED = ("changed its subscription or handed partitions over", "")
-    LEADER_ASKED = ("asked for it as the leader", "")
-    SHRUNK = ("had no more room under group.max.size", "")
+    LEADER_ASKED = ("requested a rebalance as the leader", "")
+    SHRUNK = ("had no room left under group.max.size", "")
     SILENT = (
         "sent no heartbeat within its session timeout",
-        "check whether it still runs; if it only pauses that long, raise its session.timeout.ms",
+        "check whether it still runs; if it only pauses for that long, raise its "
+        "session.timeout.ms",
     )
     LATE = (
         "did not rejoin within the rebalance timeout",
         "check what delays it between polls, or raise its max.poll.interval.ms",
     )
     UNSYNCED = (
-        "never asked for its assignment",
-        "check whether it still runs; it is out of the group until it joins again",
+        "did not fetch its assignment",
+        "check whether it still runs; it is out of the group until it rejoins",
     )
     RESUBSCRIBED = ("changed its subscription", "")
     TOPICS_CHANGED = ("sent a heartbeat after its topics had changed", "")

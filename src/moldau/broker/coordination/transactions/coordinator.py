@@ -101,7 +101,9 @@ class TransactionCoordinator:
             try:
                 await work()
             except Exception:
-                logger.exception("looking after transactions failed; trying again later")
+                logger.exception(
+                    "checking transactions for timeouts and expiry failed; trying again later"
+                )
 
     async def abort_timed_out(self) -> None:
         """Abort transactions that have been open for longer than their producers wanted."""
@@ -276,7 +278,10 @@ class TransactionCoordinator:
         if fenced.done():
             return Error.NONE
         fenced.cancel()
-        logger.warning("transaction %r was taken over, but not all partitions know it yet", id)
+        logger.warning(
+            "transaction %r was taken over, but not all partitions know about this yet",
+            id,
+        )
         return Error.COORDINATOR_NOT_AVAILABLE
 
     def _carry_out(self, shard: HeldTransactions, held: HeldTransaction) -> None:
@@ -300,7 +305,7 @@ class TransactionCoordinator:
             if error and not held.is_pending and not shard.has_ended:
                 # It was not appended, for lack of replicas.
                 logger.warning(
-                    "could not write that transaction %r is complete, trying again: %s",
+                    "could not record that transaction %r is complete, trying again: %s",
                     held.id,
                     error.name,
                 )

@@ -48,4 +48,4 @@ async def forget_expired(all_held: All, now_ms: int, expiration_ms: int) -> None
 def _complain(error: Error) -> None:
     """Say that a tombstone failed that nobody waits for; it is tried again at the next round."""
     if error:
-        logger.warning("could not forget an expired transactional id: %s", error.name)
+        logger.warning("could not remove an expired transactional id: %s", error.name)

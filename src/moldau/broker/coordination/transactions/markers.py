@@ -124,7 +124,9 @@ class Markers:
                 by_leader.setdefault(leader, []).append(each)
         if gone:
             logger.info(
-                "transaction %r: %d partitions are gone, and need no marker", sending.id, len(gone)
+                "transaction %r: %d partitions no longer exist and need no marker",
+                sending.id,
+                len(gone),
             )
         for leader, led in by_leader.items():
             self._host.spawn(self._deliver(sending, leader, tuple(led), pause_s))
@@ -141,7 +143,7 @@ class Markers:
             elif leader >= 0:
                 outcome = await self._outbox(leader).put(marker)
         except (PeerError, TimeoutError, MalformedRequest) as problem:
-            logger.warning("broker %d did not take markers, trying again: %s", leader, problem)
+            logger.warning("broker %d did not accept markers, trying again: %s", leader, problem)
         except Exception:
             # The transaction is decided: nothing may keep its markers from being tried again.
             logger.exception("markers for broker %d failed, trying again", leader)
@@ -152,15 +154,15 @@ class Markers:
             outcome.get(each) is Error.TRANSACTION_COORDINATOR_FENCED for each in failed
         ):
             logger.warning(
-                "transaction %r: a later coordinator than that of epoch %d writes its markers",
+                "transaction %r: a coordinator with a later epoch than %d writes its markers",
                 sending.id, marker.coordinator_epoch,
             )  # fmt: skip
             return
         for each in partitions:
             if outcome.get(each) is Error.INVALID_PRODUCER_EPOCH:
                 logger.warning(
-                    "transaction %r: %s-%d knows a later epoch than %d of producer %d, and needs "
-                    "no marker", sending.id, *each, marker.producer_epoch, marker.producer_id,
+                    "transaction %r: %s-%d has seen a later epoch than %d of producer %d and "
+                    "needs no marker", sending.id, *each, marker.producer_epoch, marker.producer_id,
                 )  # fmt: skip
         sending.written(each for each in partitions if each not in failed)
         if failed:

@@ -43,6 +43,6 @@ def inter_broker_security(
             raise InvalidSetting(
                 jaas_setting(mechanism, name),
                 None,
-                f"connections to other brokers need it: {problem.reason}",
+                f"connections to other brokers need this: {problem.reason}",
             ) from None
     return ClientSecurity.parse(properties)

@@ -109,7 +109,7 @@ class TlsAcceptor:
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
                 return
             except OSError as reason:
-                self._refuse("anybody", f"it cannot be taken: {reason}")
+                self._refuse("anybody", f"it cannot be accepted: {reason}")
                 self._loop.remove_reader(listening)
                 self._loop.call_later(_EXHAUSTED_S, self._accept_again, listening)
                 return
@@ -146,7 +146,9 @@ class TlsAcceptor:
         for oldest, host in self._handshakes.items():
             del self._handshakes[oldest]
             oldest.cancel()
-            self._refuse(host, "its TLS handshake has not ended, and others need its place")
+            self._refuse(
+                host, "its TLS handshake has not finished, and another connection needs its place"
+            )
             return True
         return self._make_room()
 
@@ -184,7 +186,7 @@ class TlsAcceptor:
         except OSError as reason:
             accepted.close()
             self._came(host, connection)
-            self._refuse(host, f"it cannot be taken: {reason}")
+            self._refuse(host, f"it cannot be accepted: {reason}")
             return
         with own:
             try:

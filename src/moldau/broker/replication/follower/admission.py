@@ -17,6 +17,7 @@ from moldau.broker.replication.follower.fetch_session import FetcherSession
 from moldau.broker.replication.follower.followed import Followed
 from moldau.broker.replication.follower.throttle import Throttle
 from moldau.log.errors import StorageError
+from moldau.log.truncation import promises_more
 from moldau.wire.primitives import TopicIdPartition
 
 logger = logging.getLogger("moldau.replication")
@@ -115,5 +116,6 @@ class Admission:
             self.checkpoint(cut)
             return
         for followed in cut:
-            followed.partition.is_cut = False
+            partition = followed.partition
+            partition.is_cut = promises_more(partition.log, partition.log.log_end)
         self._admit_all(cut)

@@ -41,7 +41,7 @@ async def _offset_at(
     answer = await connection.ask(Api.LIST_OFFSETS, values)
     (found,) = answer.topics[0].partitions
     if found.error_code:
-        raise Refused(found.error_code, f"{followed}: the bounds of its log are not known")
+        raise Refused(found.error_code, f"{followed}: the bounds of the leader's log are unknown")
     return int(found.offset)
 
 
@@ -63,5 +63,5 @@ async def epoch_end(
     answer = await connection.ask(Api.OFFSET_FOR_LEADER_EPOCH, values)
     (found,) = answer.topics[0].partitions
     if found.error_code:
-        raise Refused(found.error_code, f"{followed}: the end of epoch {epoch} is not known")
+        raise Refused(found.error_code, f"{followed}: the end of epoch {epoch} is unknown")
     return int(found.end_offset)

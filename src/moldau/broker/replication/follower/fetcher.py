@@ -39,6 +39,8 @@ REPLICATION = Purpose("replica")
 _PATIENCE_S = 5.0
 # After this many bytes the loop serves others before it appends the rest of an answer.
 _AT_A_TIME = 2 << 20
+# What is next where the leader has to be asked first.
+_ASKED = (Next.RELOCATE, Next.LEARN)
 
 _SESSION_LOST = frozenset(
     (
@@ -99,6 +101,8 @@ class Fetcher:
 
     async def stop(self) -> None:
         self._followed.clear()
+        # Who was about to ask again finds nobody to ask.
+        self._connection = None
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -129,7 +133,7 @@ class Fetcher:
         self._connection = connection = await self._lane.connection()
         if self._is_down:
             self._is_down = False
-            logger.info("copying from broker %d again", self._leader)
+            logger.info("resumed copying from broker %d", self._leader)
         while self._followed:
             if not self._under_way:
                 own_epoch = self._own_epoch()
@@ -237,6 +241,24 @@ class Fetcher:
             if not answer.session_id:
                 self._session.reset()
         outcomes: dict[Next, list[Followed]] = {}
+        try:
+            await self._take_each(connection, question, answer, outcomes)
+            self._carry_out(outcomes)
+            await self._ask_leader(connection, outcomes)
+        finally:
+            self._carry_out(outcomes)
+            # The connection was lost, say: nobody else would ask for these again in this epoch.
+            if unanswered := [each for then in _ASKED for each in outcomes.get(then, ())]:
+                self._admission.retry(unanswered)
+
+    async def _take_each(
+        self,
+        connection: AsyncConnection,
+        question: int,
+        answer: FetchAnswer,
+        outcomes: dict[Next, list[Followed]],
+    ) -> None:
+        """Apply an answer; what is no longer asked for goes to `outcomes`, by what comes next."""
         taken = 0
         records: memoryview | None = None
         for topic, partitions in answer.topics:
@@ -267,31 +289,32 @@ class Fetcher:
                     await asyncio.sleep(0)
         if records is not None:
             connection.recycle(records)
-        if outcomes:
-            await self._carry_out(connection, outcomes)
 
     def _follows(self, followed: Followed) -> bool:
         """Return whether what the leader says about it counts."""
         key = followed.key
         return self._followed.get(key) is followed and key in self._session and followed.is_current
 
-    async def _carry_out(
+    def _carry_out(self, outcomes: dict[Next, list[Followed]]) -> None:
+        """Do what is next for partitions about which the leader need not be asked, and take them
+        out.
+        """
+        if waiting := outcomes.pop(Next.RETRY, None):
+            self._admission.retry(waiting)
+        if cut := outcomes.pop(Next.CHECKPOINT, None):
+            self._admission.checkpoint(cut)
+        for followed in outcomes.pop(Next.FLUSH, ()):
+            self._admission.flush(followed)
+
+    async def _ask_leader(
         self, connection: AsyncConnection, outcomes: dict[Next, list[Followed]]
     ) -> None:
-        if Next.RELOCATE in outcomes:
-            for followed in outcomes[Next.RELOCATE]:
-                outcome = await self._relocate(connection, followed)
-                outcomes.setdefault(outcome, []).append(followed)
-        if Next.LEARN in outcomes:
-            for followed in outcomes[Next.LEARN]:
-                outcome = await self._learn(connection, followed)
-                outcomes.setdefault(outcome, []).append(followed)
-        if Next.RETRY in outcomes:
-            self._admission.retry(outcomes[Next.RETRY])
-        if Next.CHECKPOINT in outcomes:
-            self._admission.checkpoint(outcomes[Next.CHECKPOINT])
-        for followed in outcomes.get(Next.FLUSH, ()):
-            self._admission.flush(followed)
+        """Ask the leader about partitions one by one, and enter each where it belongs then."""
+        for then, ask in ((Next.RELOCATE, self._relocate), (Next.LEARN, self._learn)):
+            waiting = outcomes.get(then, [])
+            while waiting:
+                outcome = await ask(connection, waiting[-1])
+                outcomes.setdefault(outcome, []).append(waiting.pop())
 
     async def _relocate(self, connection: AsyncConnection, followed: Followed) -> Next:
         try:

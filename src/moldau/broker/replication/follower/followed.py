@@ -16,6 +16,7 @@ from enum import Enum
 from moldau.broker.partitions.partition import Partition
 from moldau.broker.replication.divergence import common_end
 from moldau.log.errors import LogError, StorageError
+from moldau.log.flushes.flushing import has_unforced_cut
 from moldau.log.prewriting import begin_prewrite
 from moldau.log.segments.prewrite import Prewrite
 from moldau.log.truncation import restart_at, truncate_to
@@ -50,8 +51,8 @@ class Next(Enum):
     STAY = "nothing has changed"
     MOVE = "ask for what follows"
     FLUSH = "force it to disk, then ask for what follows"
-    CHECKPOINT = "write down that the log is shorter, then ask on"
-    RELOCATE = "find out where the leader's log lies"
+    CHECKPOINT = "record that the log is shorter, then ask for what follows"
+    RELOCATE = "find out the bounds of the leader's log"
     LEARN = "find out where an epoch of the leader began"
     RETRY = "ask again after a while"
     STOP = "the log accepts no more records"
@@ -89,7 +90,7 @@ class Followed:
         must not come back among those that are copied in their place: no comparison of epochs
         would find them."""
         log = self.partition.log
-        if log.truncations != log.durability.truncations:
+        if has_unforced_cut(log):
             return True
         return log.config.flushes and log.flushed < log.log_end
 
@@ -139,7 +140,7 @@ class Followed:
             self.partition.log.report(error)
             return Next.STOP if self.partition.log.offline is not None else Next.RETRY
         except (BatchError, LogError) as error:
-            self.complain(f"what the leader sent cannot be appended: {error}", logging.ERROR)
+            self.complain(f"cannot append what the leader sent: {error}", logging.ERROR)
             return Next.RETRY
 
     def _copy(self, fetched: FetchedPartition) -> Next:
@@ -192,7 +193,6 @@ class Followed:
         """Truncate what the leader does not have."""
         log = self.partition.log
         before = (log.log_end, log.epochs.latest)
-        flushed = log.flushed
         end = common_end(log.epochs, log.log_end, epoch, leader_end)
         self._truncate(end, f"epoch {epoch} of the leader ends at {leader_end}")
         if (log.log_end, log.epochs.latest) == before:
@@ -202,7 +202,7 @@ class Followed:
                 logging.ERROR,
             )
             return Next.RETRY
-        return Next.CHECKPOINT if log.flushed < flushed else self._go_on()
+        return Next.CHECKPOINT if self.partition.is_cut else self._go_on()
 
     def relocate(self, leader_start: int, leader_end: int) -> Next:
         """Move to the bounds of the leader's log, [leader_start, leader_end]."""
@@ -233,9 +233,13 @@ class Followed:
                 "%s: truncating below the high watermark %d, committed records are lost: %s",
                 self, watermark, reason,
             )  # fmt: skip
-        if end < log.flushed:
-            self.partition.is_cut = True
-        truncate_to(log, end)
+        promised = max(log.flushed, log.durability.recovery_point)
+        try:
+            truncate_to(log, end)
+        finally:
+            # It may end before that: with its last batch.
+            if log.log_end < promised:
+                self.partition.is_cut = True
         if log.log_end != before:
             logger.info(
                 "%s: truncated from %d to %d to follow broker %d in epoch %d: %s",

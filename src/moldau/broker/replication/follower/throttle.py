@@ -1,4 +1,4 @@
-"""Holds copying to a number of bytes a second."""
+"""The throttle of a follower: holds copying to a number of bytes a second."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class IsrChanges:
                 return
             except StoreError as reason:
                 logger.warning(
-                    "no answer on a change of in-sync replicas, asking again: %s", reason
+                    "no answer to a change of in-sync replicas, asking again: %s", reason
                 )
                 await asyncio.sleep(_NO_ANSWER_S)
             except Exception:

@@ -61,7 +61,8 @@ class Oauthbearer:
                 raise InvalidSetting(
                     name,
                     None,
-                    "OAUTHBEARER needs it; without it, tokens for others would be accepted",
+                    "OAUTHBEARER needs this; without it, the broker would accept tokens that "
+                    "are meant for others",
                 )
         options: dict[str, Any] = {
             "iss": {"essential": True, "value": self._issuer},
@@ -78,7 +79,9 @@ class Oauthbearer:
             self._load()
         except (OSError, ValueError, JoseError) as reason:
             raise InvalidSetting(
-                "sasl.oauthbearer.jwks.endpoint.url", self._url, f"no keys came from it: {reason}"
+                "sasl.oauthbearer.jwks.endpoint.url",
+                self._url,
+                f"could not get keys from it: {reason}",
             ) from None
 
     async def watch(self) -> None:
@@ -93,7 +96,7 @@ class Oauthbearer:
             try:
                 await asyncio.to_thread(self._load)
             except (OSError, ValueError, JoseError) as reason:
-                logger.warning("no new keys from %s: %s", self._url, reason)
+                logger.warning("could not get new keys from %s: %s", self._url, reason)
 
     def _load(self) -> None:
         self._looked_at = time.monotonic()
@@ -124,7 +127,7 @@ class Oauthbearer:
         try:
             return jwt.decode(token, self._keys, algorithms=_ALGORITHMS).claims
         except RecursionError:
-            raise ValueError("its JSON is too deep") from None
+            raise ValueError("its JSON is nested too deeply") from None
         except Exception as problem:
             # Anybody sends these, and joserfc trips over values of a type that it does not expect.
             # The provider may also have changed its key; the next attempt finds it.
@@ -135,7 +138,7 @@ class Oauthbearer:
 
 def _in_words(problem: Exception) -> str:
     if not isinstance(problem, JoseError | ValueError):
-        return f"it cannot be read ({type(problem).__name__})"
+        return f"it cannot be parsed ({type(problem).__name__})"
     # The messages of joserfc name claims, headers and algorithms, never the token.
     return shortened(str(problem) or type(problem).__name__, _LONGEST_REASON)
 
@@ -171,7 +174,7 @@ class OauthbearerExchange:
 def _token_of(message: bytes) -> tuple[str, str]:
     found = _FIRST.fullmatch(message)
     if found is None:
-        raise ValueError("the message is not one of OAUTHBEARER")
+        raise ValueError("the message is not an OAUTHBEARER message")
     for pair in found[2].split(b"\x01"):
         key, _, value = pair.partition(b"=")
         if key == b"auth":

@@ -38,7 +38,8 @@ class Plain:
             as_user, user, password = message.decode().split("\0")
         except ValueError:
             raise AuthenticationFailed(
-                "Invalid SASL/PLAIN response: expected 3 tokens", "the message is not one of PLAIN"
+                "Invalid SASL/PLAIN response: expected 3 tokens",
+                "the message is not a PLAIN message",
             ) from None
         expected = self._users.get(user)
         is_right = hmac.compare_digest(

@@ -138,7 +138,7 @@ class ScramExchange:
             f"mechanism {self._scram.name}"
         )
         if not self._user:
-            return AuthenticationFailed(message, f"not a message of SCRAM: {problem}")
+            return AuthenticationFailed(message, f"not a SCRAM message: {problem}")
         return AuthenticationFailed(message, "is unknown or gave a wrong password", self._user)
 
 

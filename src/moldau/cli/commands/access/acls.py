@@ -41,7 +41,8 @@ Prefix = Annotated[
 ]
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Only from this address.")]
 Operations = Annotated[
-    list[str], typer.Option("--operation", "-o", help="Such as Read or Write; may be repeated.")
+    list[str],
+    typer.Option("--operation", "-o", help="Operation, such as Read or Write; may be repeated."),
 ]
 
 
@@ -49,11 +50,12 @@ Operations = Annotated[
 def add(
     operation: Operations,
     allow: Annotated[
-        list[str] | None, typer.Option(metavar="User:NAME", help="Who may; User:* is everybody.")
+        list[str] | None,
+        typer.Option(metavar="User:NAME", help="Principal that may; User:* is everybody."),
     ] = None,
     deny: Annotated[
         list[str] | None,
-        typer.Option(metavar="User:NAME", help="Who may not, whatever other rules say."),
+        typer.Option(metavar="User:NAME", help="Principal that may not, whatever other rules say."),
     ] = None,
     topic: Topic = None,
     group: Group = None,
@@ -63,7 +65,7 @@ def add(
     host: Host = WILDCARD,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Add rules: who may, or may not, do what to which resources."""
+    """Add access rules, which allow or deny operations on resources."""
     if not allow and not deny:
         raise typer.BadParameter("give --allow or --deny", param_hint="--allow")
     resources = _resources(topic, group, transactional_id, cluster)
@@ -104,7 +106,7 @@ def list_acls(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:
-    """List the rules; those of a resource are all that apply to it, prefixes and * included."""
+    """List the rules; for a resource, all that apply to it, prefixes and * included."""
     found = find_rules(bootstrap, principal, _resources(topic, group, transactional_id, cluster))
     if as_json:
         show_json(found)
@@ -144,7 +146,7 @@ def remove(
     """Remove the rules that match everything given."""
     resources = _resources(topic, group, transactional_id, cluster)
     if principal is None and not resources:
-        raise typer.BadParameter("say which rules: give --principal or a resource")
+        raise typer.BadParameter("choose the rules to remove: give --principal or a resource")
     pattern = PatternType.PREFIXED if prefix else PatternType.LITERAL
     filters = [
         _filter(principal, kind, name, pattern if name is not None else PatternType.ANY)
@@ -163,12 +165,14 @@ def remove(
 @app.command()
 def explain(
     principal: Annotated[str, typer.Argument(metavar="User:NAME", help="Who.")],
-    operation: Annotated[str, typer.Argument(metavar="OPERATION", help="Such as Read.")],
+    operation: Annotated[str, typer.Argument(metavar="OPERATION", help="Operation, such as Read.")],
     topic: Topic = None,
     group: Group = None,
     transactional_id: TransactionalId = None,
     cluster: Cluster = False,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="From which address.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Client address to check for.")
+    ] = "127.0.0.1",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: Json = False,
 ) -> None:

@@ -33,13 +33,13 @@ def init(
     ] = "Moldau authority",
     days: Annotated[int, typer.Option(min=1, metavar="N", help="Days until it expires.")] = 3650,
 ) -> None:
-    """Make an authority: authority.pem with its private key, and authority.crt to be trusted."""
+    """Make an authority: authority.pem with its private key, and authority.crt to trust."""
     from moldau.local.secure import write_private
     from moldau.security.authority import Authority
 
     if (folder / _KEY_AND_CERTIFICATE).exists():
         raise Failure(
-            f"{folder / _KEY_AND_CERTIFICATE} is already there",
+            f"{folder / _KEY_AND_CERTIFICATE} already exists",
             "issue certificates with `moldau certs issue`, or choose another --folder",
         )
     try:
@@ -50,23 +50,23 @@ def init(
     except OSError as problem:
         raise Failure(f"{folder} cannot be written: {problem.strerror}") from None
     print(f"{folder / _CERTIFICATE}: for ssl.truststore.location of brokers and clients")
-    print(f"{folder / _KEY_AND_CERTIFICATE}: signs certificates; keep it to yourself")
+    print(f"{folder / _KEY_AND_CERTIFICATE}: signs certificates; keep it secret")
 
 
 @app.command()
 def issue(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The user or broker that it is for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="User or broker to issue it for.")],
     folder: Folder = Path("moldau-certs"),
     host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="HOST",
-            help="A name or address of the broker, for a certificate of a broker; may be repeated.",
+            help="For a broker's certificate: a name or address of the broker; may be repeated.",
         ),
     ] = None,
     days: Annotated[int, typer.Option(min=1, metavar="N", help="Days until it expires.")] = 365,
 ) -> None:
-    """Make a private key and its certificate, of a user, or with --host of a broker.
+    """Issue a private key and its certificate for a user, or with --host for a broker.
 
     Both are in one PEM file, for ssl.keystore.location. To renew a certificate, issue it again.
     """

@@ -78,7 +78,7 @@ def list_quotas(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False)
 @app.command()
 def remove(
     limits: Annotated[
-        list[str] | None, typer.Argument(metavar="LIMIT", help="Which limits. Default: all.")
+        list[str] | None, typer.Argument(metavar="LIMIT", help="Limits to remove. Default: all.")
     ] = None,
     user: User = None,
     client_id: ClientId = None,
@@ -107,7 +107,7 @@ def _entity(user: str | None, client_id: str | None, ip: str | None) -> list[dic
         if name is not None
     ]
     if not found:
-        raise Failure("nobody was named", "give --user, --client-id or --ip")
+        raise Failure("no user, client or address given", "give --user, --client-id or --ip")
     return found
 
 

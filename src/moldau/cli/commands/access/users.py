@@ -39,20 +39,18 @@ class Mechanism(StrEnum):
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
 Mechanisms = Annotated[
     list[Mechanism] | None,
-    typer.Option("--mechanism", help="Only for this mechanism; may be repeated. Default: both."),
+    typer.Option("--mechanism", help="Mechanism; may be repeated. Default: both."),
 ]
 PasswordFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help=f"File with the password. Default: ${PASSWORD_VARIABLE}, or a question.",
+        help=f"File with the password. Default: ${PASSWORD_VARIABLE}, or a prompt.",
     ),
 ]
 Iterations = Annotated[
     int,
-    typer.Option(
-        min=LEAST_ITERATIONS, max=MOST_ITERATIONS, help="How often the password is hashed."
-    ),
+    typer.Option(min=LEAST_ITERATIONS, max=MOST_ITERATIONS, help="Number of hash iterations."),
 ]
 
 
@@ -64,7 +62,7 @@ def add(
     iterations: Iterations = LEAST_ITERATIONS,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Add a user. The password is asked for, or comes from a file or the environment."""
+    """Add a user. The password comes from a prompt, a file or the environment."""
     if name in _known(bootstrap):
         raise Failure(
             f"user {name} exists already", f"to change the password: moldau users password {name}"
@@ -81,7 +79,7 @@ def password(
     iterations: Iterations = LEAST_ITERATIONS,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Change a user's password. Connections that are open stay open."""
+    """Change a user's password. Open connections stay open."""
     known = _known(bootstrap)
     if name not in known:
         raise Failure(f"there is no user {name}", f"to add it: moldau users add {name}")
@@ -92,7 +90,7 @@ def password(
 
 @app.command("list")
 def list_users(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: Json = False) -> None:
-    """List the users that have passwords, and for which mechanisms."""
+    """List the users that have passwords, with their mechanisms."""
     known = _known(bootstrap)
     if as_json:
         show_json([{"user": name, "mechanisms": dict(found)} for name, found in known.items()])

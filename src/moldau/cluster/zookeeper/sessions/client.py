@@ -62,7 +62,7 @@ class ZooKeeperSecurity:
             return None
         if importlib.util.find_spec("puresasl") is None:
             raise StoreError(
-                "zookeeper.sasl.jaas.config needs a library: pip install 'moldau[zookeeper-sasl]'"
+                "zookeeper.sasl.jaas.config needs an extra: pip install 'moldau[zookeeper-sasl]'"
             )
         user, password = self.sasl
         return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
@@ -176,7 +176,7 @@ def _authenticate_again(client: KazooClient, handler: Handler) -> None:
         except KazooException as problem:
             if not was_let_in:
                 handler.refusal = StoreError(
-                    "ZooKeeper does not let this broker in; check name and password in "
+                    "ZooKeeper rejected this broker's login; check the name and password in "
                     "zookeeper.sasl.jaas.config, and that the servers know them"
                 )
             raise ConnectionDropped("authentication failed") from problem

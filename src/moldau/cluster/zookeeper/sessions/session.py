@@ -256,8 +256,8 @@ class Session:
             ) from error
         except (NoAuthError, SessionClosedRequireSaslError):
             raise StoreError(
-                f"ZooKeeper does not let this broker at {what}; check zookeeper.digest or "
-                "zookeeper.sasl.jaas.config, the same for all brokers of a cluster"
+                f"ZooKeeper denied this broker access ({what}); check zookeeper.digest or "
+                "zookeeper.sasl.jaas.config, which must be the same for all brokers of a cluster"
             ) from None
         finally:
             self._in_flight.pop(future, None)

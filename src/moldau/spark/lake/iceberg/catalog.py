@@ -50,7 +50,7 @@ class CatalogTable:
     def __init__(self, table: str, warehouse: str = "", catalog: Mapping[str, str] | None = None):
         self.identifier = tuple(table.split("."))
         if len(self.identifier) < 2 or not all(self.identifier):
-            raise LakeError(f"{table!r} is not the name of a table in a catalog: namespace.table")
+            raise LakeError(f"{table!r} is not a catalog table name; write namespace.table")
         self.name = table
         self._properties = _properties(table, warehouse, dict(catalog or {}))
         self._catalog: Catalog | None = None
@@ -121,14 +121,21 @@ class CatalogTable:
         return LakeError(f"{self.name}: the catalog at {_without_password(where)} failed: {words}")
 
 
+def is_rest(catalog: Mapping[str, str]) -> bool:
+    """Return whether these settings are of a REST catalog, whose warehouses have names."""
+    kind = catalog.get("type")
+    return catalog.get("uri", "").startswith("http") if kind is None else kind.lower() == "rest"
+
+
 def _properties(table: str, warehouse: str, given: dict[str, str]) -> dict[str, str]:
     if warehouse:
-        given["warehouse"] = _uri(warehouse) if _is_path(warehouse) else warehouse
+        is_folder = _is_path(warehouse) and not is_rest(given)
+        given["warehouse"] = _uri(warehouse) if is_folder else warehouse
     if "type" not in given and "uri" not in given:
         if not _is_path(warehouse):
             raise LakeError(
                 f"{table}: give 'warehouse', a local folder for tables and their catalog, or "
-                "'catalog' with the settings of another"
+                "'catalog' with the settings of another catalog"
             )
         path = os.path.join(_local(warehouse), CATALOG_FILE)
         given |= {"type": "sql", "uri": f"{_SQLITE}{path}"}

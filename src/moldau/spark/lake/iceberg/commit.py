@@ -55,19 +55,26 @@ class Commit(Transaction):
         known = AssertTableUUID(uuid=table.metadata.table_uuid)
         try:
             table._do_commit(updates=self._updates, requirements=(*self._requirements, known))
-        except (CommitFailedException, ValidationException) as problem:
-            self.failure = problem
-            if self._is_in_table():
-                # A request that was sent twice: the second was refused because of the first.
-                return True
-            for producer in self._snapshot_producers:
-                producer._clean_all_uncommitted()
-            return False
         except Exception as problem:
             self.failure = problem
-            if self._is_in_table():
-                return True
-            log.warning("%s: a commit failed: %s", ".".join(table.name()), problem)
+            try:
+                if self._is_in_table():
+                    # A request that was sent twice: the second was refused because of the first.
+                    return True
+            except Exception as silence:
+                # Each kind of catalog has errors of its own. Whoever opens the table next says
+                # that it cannot be reached.
+                log.warning(
+                    "%s: a commit may have failed, but the catalog did not say: %s",
+                    ".".join(table.name()),
+                    silence,
+                )
+                return False
+            if isinstance(problem, (CommitFailedException, ValidationException)):
+                for producer in self._snapshot_producers:
+                    producer._clean_all_uncommitted()
+            else:
+                log.warning("%s: a commit failed: %s", ".".join(table.name()), problem)
             return False
         return True
 

@@ -1,4 +1,9 @@
-"""Reading files of an Iceberg table in tasks: by the ids of fields, and without deleted rows."""
+"""Reading files of an Iceberg table in tasks: by the ids of fields, and without deleted rows.
+
+Parquet files are read a row group at a time. Those that other engines have put deletes beside are
+left to pyiceberg, which reads a whole file at once; so are those of another format, and those that
+lack a column because their partition has its value.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import IdentityTransform
 
 from moldau.spark.lake.files import WritePlan, conformed
+from moldau.spark.lake.iceberg.parquet_file import OpenParquetFile
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -35,18 +45,30 @@ class Reading:
         }
         return cls(table.metadata.model_copy(update=brief), dict(table.io.properties))
 
-    def batches(
-        self, task: FileScanTask, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a file, with these columns or all."""
-        from pyiceberg.io import load_file_io
-        from pyiceberg.io.pyarrow import ArrowScan
+    def open(self, task: FileScanTask, schema: pa.Schema) -> OpenParquetFile | OpenWholeFile:
+        """Open a file of the table; `schema` is the table's, in types of Arrow."""
+        if task.delete_files or task.file.file_format != FileFormat.PARQUET:
+            return OpenWholeFile(self, task, schema)
+        source = self.io().new_input(task.file.file_path).open()
+        opened = OpenParquetFile(source, self.metadata, schema)
+        if opened.missing & self._in_folders(task):
+            opened.close()
+            return OpenWholeFile(self, task, schema)
+        return opened
 
-        io = load_file_io(dict(self.properties), self.metadata.location)
-        schema = self.metadata.schema()
-        if columns is not None:
-            schema = schema.select(*columns)
-        return ArrowScan(self.metadata, io, schema, AlwaysTrue()).to_record_batches([task])
+    def batches(self, task: FileScanTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file, some at a time."""
+        with self.open(task, schema) as opened:
+            for group in opened.groups:
+                yield from opened.batches(group)
+
+    def io(self) -> FileIO:
+        return load_file_io(dict(self.properties), self.metadata.location)
+
+    def _in_folders(self, task: FileScanTask) -> set[int]:
+        """Return the fields whose values are those of the file's partition."""
+        fields = self.metadata.specs()[task.file.spec_id].fields
+        return {each.source_id for each in fields if isinstance(each.transform, IdentityTransform)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +87,19 @@ class IcebergFile:
     def size(self) -> int:
         return int(self.task.file.file_size_in_bytes)
 
-    def open(self, plan: WritePlan) -> OpenIcebergFile:
-        return OpenIcebergFile(self, plan.schema)
+    def open(self, plan: WritePlan) -> OpenParquetFile | OpenWholeFile:
+        return self.reading.open(self.task, plan.schema)
 
 
-class OpenIcebergFile:
+class OpenWholeFile:
     """A file of the table that a task reads, as one group of rows; `schema` is the table's."""
 
-    def __init__(self, file: IcebergFile, schema: pa.Schema) -> None:
-        self._file = file
+    def __init__(self, reading: Reading, task: FileScanTask, schema: pa.Schema) -> None:
+        self._reading = reading
+        self._task = task
         self._schema = schema
 
-    def __enter__(self) -> OpenIcebergFile:
+    def __enter__(self) -> OpenWholeFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,14 +122,14 @@ class OpenIcebergFile:
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
         schema = pa.schema([self._schema.field(name) for name in columns])
-        found = list(self._read(schema, columns))
-        return pa.Table.from_batches(found, schema)
+        return pa.Table.from_batches(self._read(schema), schema)
 
     def batches(self, group: int) -> Iterator[pa.RecordBatch]:
         return self._read(self._schema)
 
-    def _read(
-        self, schema: pa.Schema, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        for batch in self._file.reading.batches(self._file.task, columns):
+    def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        metadata, io = self._reading.metadata, self._reading.io()
+        wanted = metadata.schema().select(*schema.names)
+        scan = ArrowScan(metadata, io, wanted, AlwaysTrue())
+        for batch in scan.to_record_batches([self._task]):
             yield conformed(batch.select(schema.names), schema)

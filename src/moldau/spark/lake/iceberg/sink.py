@@ -167,7 +167,7 @@ class IcebergSink:
         # A query that replaces rows may start again from the beginning; one that adds rows may not.
         if self.mode == "append":
             for missed in require_continuation(self.table, marks, marks.last, entry):
-                log.warning("%s continues without %s, which no batch holds", self.table, missed)
+                log.warning("%s continues without %s, which are in no batch", self.table, missed)
         return False
 
     def _write_files(

@@ -159,6 +159,6 @@ class Upkeep:
 def _join(plan: WritePlan, reading: Reading, group: Sequence[FileScanTask]) -> list[FileWritten]:
     def batches() -> Iterator[pa.RecordBatch]:
         for task in group:
-            yield from reading.batches(task)
+            yield from reading.batches(task, plan.schema)
 
     return written_files(plan, batches())

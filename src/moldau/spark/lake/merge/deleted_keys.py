@@ -118,11 +118,12 @@ class DeletedKeys:
             if is_strict:
                 raise LakeError(
                     f"{self._location.uri} has a history by the keys {list(manifest.keys)} in the "
-                    f"order of {list(manifest.order)}; write with the same, or to another table"
+                    f"order of {list(manifest.order)}; write with the same keys and order, or to "
+                    "another table"
                 )
             log.warning(
-                "%s: keys or order of the table's writer have changed; what was deleted before is "
-                "forgotten, so older rows can bring it back",
+                "%s: the keys or the order of the table's writer have changed, so earlier deletes "
+                "are forgotten, and older records can bring deleted rows back",
                 self._location.uri,
             )
             return ()

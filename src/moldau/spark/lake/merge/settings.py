@@ -46,7 +46,7 @@ class MergeSettings:
         if self.scd not in (1, 2):
             raise ValueError(f"scd is {self.scd!r}, but must be 1 or 2")
         if self.scd == 2 and not self.order_by:
-            raise ValueError("scd = 2 needs order_by: a history has to know what came when")
+            raise ValueError("scd = 2 needs order_by, the order of a row's versions")
         if self.scd == 2 and self.merge_where:
             raise ValueError("merge_where is for scd = 1: a history keeps every event")
         if self.scd == 1 and self.valid_from:
@@ -88,10 +88,10 @@ class MergeSettings:
         taken = {name.lower() for name in given.names} & {VALID_FROM, VALID_TO, IS_CURRENT}
         if taken:
             name = min(taken)
-            raise SchemaConflict(path, name, "is a name that scd = 2 needs", "rename the column")
+            raise SchemaConflict(path, name, "is a name that scd = 2 reserves", "rename the column")
         if self.moment not in given.names:
             raise SchemaConflict(
-                path, self.moment, "is not in the batch, but rows are valid from it", "select it"
+                path, self.moment, "is not in the batch, but valid_from needs it", "select it"
             )
         kind = given.field(self.moment).type
         return [
@@ -161,9 +161,8 @@ class MergeSettings:
             for name, nulls in file.nulls.items():
                 if nulls and name == ALONE:
                     raise LakeError(
-                        f"{path}: {nulls} or more of {', '.join(self.keys)} have "
-                        "several rows in the batch, and nothing says which is newer; give "
-                        "order_by"
+                        f"{path}: {nulls} or more of {', '.join(self.keys)} have several rows in "
+                        "the batch, and nothing says which row is newer; give order_by"
                     )
                 if nulls:
                     raise SchemaConflict(

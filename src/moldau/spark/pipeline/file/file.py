@@ -97,7 +97,7 @@ class PipelineFile:
             return f"{name} reads itself"
         for kind, names in (("table", self.settings.tables), ("step", self.settings.steps)):
             if wanted in names:
-                return f"{kind} {wanted} is defined below; only what is above can be read"
+                return f"{kind} {wanted} is defined below this one; move it above"
         return f"there is no source, table or step {wanted!r}{nearest(wanted, built)}"
 
     def resolve(self, path: str) -> str:
@@ -285,11 +285,13 @@ class _Reading:
         self._interval(restarts.first_pause, "restarts", "first_pause")
         self._interval(restarts.longest_pause, "restarts", "longest_pause")
         if restarts.limit < 0:
-            self._add("limit must be 0 or more; 0 never restarts", "restarts", "limit")
+            self._add(
+                "limit must be 0 or more; with 0, the pipeline never restarts", "restarts", "limit"
+            )
         if not self._content.get("sources"):
-            self._add("there is no source: [sources.NAME]")
+            self._add("there is no source; add [sources.NAME]")
         if not self._content.get("sinks"):
-            self._add("there is no sink: [sinks.NAME]")
+            self._add("there is no sink; add [sinks.NAME]")
         for name, source in settings.sources.items():
             self._check_source(name, source)
         for name in settings.tables:
@@ -306,7 +308,7 @@ class _Reading:
     def _check_client(self, client: Mapping[str, str]) -> None:
         for name in client:
             if not is_security(name):
-                self._add(f"{name} is not a setting of security", "client", name)
+                self._add(f"{name} is not a security setting", "client", name)
                 return
         try:
             ClientSecurity.parse(
@@ -332,18 +334,22 @@ class _Reading:
         if source.format in ("string", "raw") and (source.schema or source.schema_file):
             self._add(f"the format {source.format} has no schema", *path, "schema")
         if source.format == "debezium" and source.tombstones == "row":
-            self._add(
-                "a tombstone of Debezium's follows a delete, it is no row", *path, "tombstones"
-            )
+            self._add("a Debezium tombstone follows a delete; it is not a row", *path, "tombstones")
         if source.format != "debezium" and source.truncates != "fail":
             self._add("'truncates' is for the format debezium", *path, "truncates")
         if source.format == "raw" and source.tombstones is not None:
-            self._add("the format raw returns all records as they are", *path, "tombstones")
+            self._add("the format raw returns all records unchanged", *path, "tombstones")
         if source.evolution is not None and source.value_format not in Registered:
             self._add(
                 "evolution is for registered schemas: avro, json-schema, protobuf",
                 *path,
                 "evolution",
+            )
+        if source.may_change and source.value_format not in Registered:
+            self._add(
+                "may_change is for registered schemas: avro, json-schema, protobuf",
+                *path,
+                "may_change",
             )
         if source.watermark is not None:
             self._interval(source.watermark.delay, *path, "watermark", "delay")

@@ -52,6 +52,8 @@ class SourceSettings(_Strict, frozen=True, kw_only=True):
     metadata: list[str] = []
     # The pipeline's own, unless it is said here.
     evolution: Evolution | None = None
+    # Columns that a newer schema may take away, or give another type.
+    may_change: list[str] = []
     group: str | None = None
     options: dict[str, str | int | float | bool] = {}
 

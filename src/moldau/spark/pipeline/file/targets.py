@@ -27,16 +27,28 @@ def target_problems(settings: PipelineSettings) -> Iterator[tuple[str, str, str]
             if not sink.warehouse and not sink.catalog:
                 message = (
                     "give 'warehouse', a folder for tables and their catalog, or 'catalog' with "
-                    "the settings of another"
+                    "the settings of another catalog"
                 )
                 yield message, name, "table"
             if "." not in sink.table.strip("."):
-                yield f"{sink.table!r} is not a name in a catalog: namespace.table", name, "table"
+                yield (
+                    f"{sink.table!r} is not a catalog table name; write namespace.table",
+                    name,
+                    "table",
+                )
         if isinstance(sink, DeltaSinkSettings) and (sink.table or sink.catalog):
             if sink.catalog.get("type") != "glue":
-                yield "a Delta table has its name in AWS Glue: type = 'glue'", name, "catalog"
+                yield (
+                    "a Delta table can be registered only in AWS Glue: set type = 'glue'",
+                    name,
+                    "catalog",
+                )
             if len(list(filter(None, sink.table.split(".")))) != 2:
-                yield f"{sink.table!r} is not a name in Glue: database.table", name, "table"
+                yield (
+                    f"{sink.table!r} is not a Glue table name; write database.table",
+                    name,
+                    "table",
+                )
         if isinstance(sink, TopicSink):
             for source_name, source in settings.sources.items():
                 if sink.topic in source.topics:

@@ -134,6 +134,9 @@ def _iceberg(
 
 def _warehouse(file: PipelineFile, sink: IcebergSinkSettings) -> str:
     """Return a path as the file means it; what another catalog calls a warehouse stays."""
-    if not sink.warehouse or sink.catalog.get("type", "sql") != "sql":
+    from moldau.spark.lake.iceberg.catalog import is_rest
+
+    is_path = sink.catalog.get("type", "sql") == "sql" and not is_rest(sink.catalog)
+    if not sink.warehouse or not is_path:
         return sink.warehouse
     return file.resolve(sink.warehouse)

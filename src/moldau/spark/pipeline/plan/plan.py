@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moldau.spark.formats.spec import Sharing
 from moldau.spark.names import RECORD_ORDER
@@ -17,6 +17,7 @@ from moldau.spark.pipeline.file.file import PipelineFile
 from moldau.spark.pipeline.file.settings import AnySink, LakeSinkSettings
 from moldau.spark.pipeline.plan.analysis import is_stateful, sources_of
 from moldau.spark.pipeline.plan.changes import with_defaults
+from moldau.spark.pipeline.plan.last_reading import LastReading
 from moldau.spark.pipeline.plan.modes import OutputMode, output_mode
 from moldau.spark.pipeline.plan.record_order import (
     has_batch_order,
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
     from moldau.schemas.catalog import SchemaCatalog
 
 _NO_ORDER = (
-    "nothing says which of two rows with the same keys is newer, "
-    "because rows of this table are neither made from one record each "
-    "nor totals by these keys: give 'order_by', the columns by which "
-    "the greater row is newer"
+    "nothing says which of two rows with the same keys is newer, because the rows of this table "
+    "neither come from one record each nor are totals by these keys: give 'order_by', columns "
+    "whose greater values are newer"
 )
 
 
@@ -59,7 +59,10 @@ class PlannedSink:
 
 
 class Plan:
-    """The sinks of a pipeline over one session; `run` names the run in which they share reads."""
+    """The sinks of a pipeline over one session; `run` names the run in which they share reads.
+
+    `last` is how sources were read that the run goes on with.
+    """
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class Plan:
         spark: SparkSession,
         store: Callable[[], SchemaCatalog],
         run: str = "",
+        last: Mapping[str, LastReading] | None = None,
     ) -> None:
         from moldau.spark.formats.source import ValueSource
         from moldau.spark.runtime.threads import active
@@ -77,7 +81,7 @@ class Plan:
         self.run = run
         self._file = file
         self._store = store
-        self._sources = Sources(file, spark, store)
+        self._sources = Sources(file, spark, store, last or {})
         self._tables = Tables(file, spark)
         self.sinks = self._planned()
 
@@ -89,6 +93,14 @@ class Plan:
     def columns(self, source: str) -> StructType:
         """Return the columns of a source's values."""
         return self._sources.columns(source)
+
+    def readings(self) -> Mapping[str, LastReading]:
+        """Return how sources with registered schemas are read, for plans that go on with them."""
+        return self._sources.readings
+
+    def read_as(self) -> dict[str, Any]:
+        """Return the same as the checkpoint has it."""
+        return {name: each.to_json() for name, each in self.readings().items()}
 
     def frame(self, sink: PlannedSink, starts: Mapping[str, str]) -> DataFrame:
         """Return the frame that the query of a sink writes; `starts` are offsets to begin at

@@ -40,6 +40,8 @@ class RegisteredReading:
     versions: Sequence[RegisteredSchema]
     subjects: tuple[str, ...]
     schema_file: str | None
+    # The subject and the number of the version that the schema is; None if it is in a file.
+    version: tuple[str, int] | None
 
     @property
     def known(self) -> dict[int, str]:
@@ -60,9 +62,9 @@ class RegisteredReading:
                 "give a 'schema_file' that has them"
             )
         return (
-            f"Add them to {self.schema_file} and start the pipeline again: it "
-            f"resumes at this batch. Fields that versions of {names} have at "
-            "the start and the file lacks are left out"
+            f"Add them to {self.schema_file} and start the pipeline again: it resumes at this "
+            f"batch. Fields of the versions of {names} known at the start that the file lacks are "
+            "left out"
         )
 
     def say_what_is_left_out(self, source: str) -> None:

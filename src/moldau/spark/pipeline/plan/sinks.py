@@ -126,7 +126,7 @@ class Writer:
                 pairs = self._pairs(frame, sink)
                 self._require_condition(pairs, sink.merge_where, "merge_where")
             if sink.scd == 2 and not sink.orders:
-                raise self._error("scd = 2 needs 'order_by': what came when", "scd")
+                raise self._error("scd = 2 needs 'order_by', the order of a row's versions", "scd")
         if isinstance(sink, (LakeSinkSettings, ParquetSink)):
             try:
                 columns = partition_columns(sink)
@@ -280,7 +280,7 @@ class Writer:
                 schema_id = 0
                 refused = self.store().problem(subject, schema, kind)
                 if refused:
-                    raise FormatError(f"the schema store would refuse this schema: {refused}")
+                    raise FormatError(f"the schema registry would reject this schema: {refused}")
         except (ClientError, ValueError) as problem:
             raise self._error(str(problem), setting) from None
         return schema, pack_header(schema_id), self.target

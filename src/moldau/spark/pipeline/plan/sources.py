@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
+from moldau.spark.errors import log
 from moldau.spark.formats import BadRecords, ValueSpec
 from moldau.spark.formats.errors import FormatError
 from moldau.spark.formats.spec import BAD, Registered, Sharing
 from moldau.spark.names import ORDER_FIELDS, RECORD_ORDER
 from moldau.spark.pipeline.errors import PipelineError, nearest
 from moldau.spark.pipeline.file.file import PipelineFile
+from moldau.spark.pipeline.plan.last_reading import LastReading
 from moldau.spark.pipeline.plan.registered_reading import (
     VALUE,
     RegisteredReading,
@@ -55,14 +57,24 @@ class Reading:
 
 
 class Sources:
-    """The sources of a file, as frames of one session. Frames are kept: each costs a process."""
+    """The sources of a file, as frames of one session. Frames are kept: each costs a process.
+
+    `last` is how those were read that a run goes on with.
+    """
 
     def __init__(
-        self, file: PipelineFile, spark: SparkSession, store: Callable[[], SchemaCatalog]
+        self,
+        file: PipelineFile,
+        spark: SparkSession,
+        store: Callable[[], SchemaCatalog],
+        last: Mapping[str, LastReading],
     ) -> None:
         self._file = file
         self._spark = spark
         self._store = store
+        self._last = last
+        # How those with registered schemas are read now.
+        self.readings: dict[str, LastReading] = {}
         self._specs: dict[str, ValueSpec] = {}
         self._frames: dict[tuple[str, Reading], DataFrame] = {}
         # Counters of the records of the sources that were last read as batches.
@@ -212,8 +224,9 @@ class Sources:
         else:
             wanted = [n for n in RECORD_TYPES if n != "headers" or "headers" in source.metadata]
             schema = StructType([StructField(n, RECORD_TYPES[n]) for n in wanted])
-        if source.format == "debezium":
-            schema = self._changes(name, schema, registered is not None)
+        schema = self._with_changes(name, schema, registered is not None)
+        if registered is not None:
+            self.readings[name] = LastReading(schema, registered.version)
         return ValueSpec(
             format=source.value_format,
             schema=json.dumps(schema.jsonValue()),
@@ -234,9 +247,12 @@ class Sources:
             truncates=source.truncates,
         )
 
-    def _changes(self, name: str, schema: StructType, is_envelope: bool) -> StructType:
+    def _with_changes(self, name: str, schema: StructType, is_envelope: bool) -> StructType:
+        """Return the columns of the source's values; Debezium's are those of rows and changes."""
         from moldau.spark.formats.debezium import change_columns, row_of_envelope
 
+        if self._file.settings.sources[name].format != "debezium":
+            return schema
         try:
             return change_columns(row_of_envelope(schema) if is_envelope else schema)
         except FormatError as problem:
@@ -261,8 +277,6 @@ class Sources:
 
     def _registered(self, name: str) -> RegisteredReading:
         from moldau.client.errors import ClientError
-        from moldau.spark.formats.avro_types import spark_schema_of
-        from moldau.spark.formats.registered_values import registered_columns
 
         source = self._file.settings.sources[name]
         text, setting = self._schema_text(name)
@@ -270,31 +284,73 @@ class Sources:
         try:
             known = self._versions(name, subjects)
             dependencies: tuple[Dependency, ...] = ()
+            version: tuple[str, int] | None = None
             latest = next((known[each][-1] for each in subjects if known.get(each)), None)
             if not text and latest is not None:
-                text, dependencies = latest.self_contained, latest.dependencies
+                chosen = self._version_to_read_by(name, latest, known)
+                text, dependencies = chosen.self_contained, chosen.dependencies
+                version = chosen.subject, chosen.version
             if not text:
                 raise self._error(
-                    f"the schema store has no subject {', '.join(map(repr, subjects)) or repr('')};"
-                    f" give a 'schema_file'",
+                    "the schema registry has no subject "
+                    f"{', '.join(map(repr, subjects)) or repr('')}; give a 'schema_file'",
                     name,
                     "format",
                 )
-            schema = (
-                spark_schema_of(text)
-                if source.value_format == "avro"
-                else registered_columns(source.value_format, text, dependencies)
-            )
+            schema = self._columns_of(name, text, dependencies)
         except ClientError as problem:
-            raise self._error(f"the schema store does not answer: {problem}", name) from None
+            raise self._error(f"the schema registry does not answer: {problem}", name) from None
         except FormatError as problem:
             raise self._error(str(problem), name, setting) from None
         versions = [version for each in known.values() for version in each]
         reading = RegisteredReading(
-            source.value_format, schema, text, dependencies, versions, subjects, source.schema_file
+            source.value_format,
+            schema,
+            text,
+            dependencies,
+            versions,
+            subjects,
+            source.schema_file,
+            version,
         )
         reading.say_what_is_left_out(name)
         return reading
+
+    def _version_to_read_by(
+        self, name: str, latest: RegisteredSchema, known: Mapping[str, list[RegisteredSchema]]
+    ) -> RegisteredSchema:
+        """Return the latest version, unless the columns of the last run need theirs; or
+        FormatError."""
+        last = self._last.get(name)
+        if last is None:
+            return latest
+        source = self._file.settings.sources[name]
+
+        def columns_of(version: RegisteredSchema) -> StructType:
+            found = self._columns_of(name, version.self_contained, version.dependencies)
+            return self._with_changes(name, found, is_envelope=True)
+
+        versions = [version for each in known.values() for version in each]
+        chosen, said = last.version_to_read_by(
+            latest,
+            versions,
+            columns_of,
+            accepted=source.may_change,
+            keeps=(source.evolution or self._file.settings.general.evolution) == "add",
+        )
+        if said:
+            log.warning("source %s: %s", name, said)
+        return chosen
+
+    def _columns_of(self, name: str, text: str, dependencies: tuple[Dependency, ...]) -> StructType:
+        """Return the columns of a registered schema."""
+        from moldau.spark.formats.avro_types import spark_schema_of
+        from moldau.spark.formats.registered_values import registered_columns
+
+        format = self._file.settings.sources[name].value_format
+        if format == "avro":
+            return spark_schema_of(text)
+        return registered_columns(format, text, dependencies)
 
     def _versions(self, name: str, subjects: tuple[str, ...]) -> dict[str, list[RegisteredSchema]]:
         """Return the versions of the source's subjects as they are now."""

@@ -57,7 +57,7 @@ class Steps:
             self._refuse(f"{step.python} failed{_place(problem)}: {said}", name)
         if not isinstance(found, DataFrame):
             kind = type(found).__name__
-            self._refuse(f"{step.python} returned {kind}, and not a DataFrame", name)
+            self._refuse(f"{step.python} returned {kind}, not a DataFrame", name)
         return found
 
     def _load(self, name: str, python: str) -> Callable[..., Any]:

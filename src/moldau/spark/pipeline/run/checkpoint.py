@@ -1,7 +1,7 @@
 """The checkpoint folder of a pipeline: who may use it, and what is in it.
 
 lock             held by the running pipeline; says who that is
-pipeline.json    the pipeline's name, and the sources of each sink
+pipeline.json    the pipeline's name, the sources of each sink, and how each source was last read
 sinks/NAME/      Spark's checkpoint of the query of one sink
 starts/NAME.json where that query began, if a table said so
 last/NAME/       a copy of it, from which a bounded run emitted its last windows
@@ -43,20 +43,43 @@ class Checkpoint:
     def of_sink(self, sink: str) -> str:
         return f"{self.location}/sinks/{sink}"
 
-    def acquire(self, sources: Mapping[str, Sequence[str]]) -> None:
+    def acquire(
+        self, sources: Mapping[str, Sequence[str]], read_as: Mapping[str, Any] | None = None
+    ) -> None:
         """Take the lock and see that the folder is this pipeline's; CheckpointInUse if it is held.
 
-        Every sink with the sources that it reads: Spark can only go on with the same.
+        Every sink with the sources that it reads: Spark can only go on with the same. `read_as` is
+        for `remember`.
         """
         if not self.is_local:
             return
         self._take()
         try:
             self._say_who()
-            self._remember(self._compare(sources))
+            sinks = self._compare(sources)
+            self._write(sinks, self._known().get("read", {}) | dict(read_as or {}))
         except BaseException:
             self.release()
             raise
+
+    def remember(self, read_as: Mapping[str, Any]) -> None:
+        """Keep how sources are read from now on, as JSON. The lock is held."""
+        if self.is_local:
+            known = self._known()
+            self._write(known["sinks"], known.get("read", {}) | dict(read_as))
+
+    def readings(self) -> dict[str, Any]:
+        """Return how sources were last read from which a sink has planned a batch."""
+        if not self.is_local:
+            return {}
+        known = self._known()
+        begun = {
+            source
+            for sink, sources in known.get("sinks", {}).items()
+            if self.last_batch(sink) is not None
+            for source in sources
+        }
+        return {name: each for name, each in known.get("read", {}).items() if name in begun}
 
     def require_same(self, sources: Mapping[str, Sequence[str]]) -> None:
         """PipelineError if the folder is another pipeline's, or a sink of it read other sources."""
@@ -107,6 +130,14 @@ class Checkpoint:
     def last_committed(self, sink: str) -> int | None:
         return _last(Path(self.of_sink(sink), "commits"))
 
+    def drop_drafts(self, sink: str) -> None:
+        """Remove what a killed driver had begun to write of a query's first plan.
+
+        Spark starts no first batch beside it, so that the pipeline could never run again.
+        """
+        for draft in Path(self.of_sink(sink), "offsets").glob(".*"):
+            draft.unlink(missing_ok=True)
+
     def start_of(self, sink: str) -> Offsets | None:
         """Return where the query began, if it was told so by a table."""
         from moldau.spark.lake import Offsets
@@ -144,10 +175,7 @@ class Checkpoint:
 
     def _compare(self, sources: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
         """Return the sources of all sinks, also of those that the pipeline had before."""
-        path = Path(self.location, IDENTITY)
-        known: dict[str, Any] = {}
-        with contextlib.suppress(FileNotFoundError):
-            known = json.loads(path.read_text("utf-8"))
+        known = self._known()
         if known and known["name"] != self._pipeline:
             raise _error(
                 f"checkpoint {self.location} belongs to the pipeline "
@@ -159,16 +187,21 @@ class Checkpoint:
             is_begun = self.last_batch(sink) is not None
             if is_begun and sorted(before.get(sink, names)) != sorted(names):
                 raise _error(
-                    f"sink {sink} reads {', '.join(sorted(names))} now, and read "
-                    f"{', '.join(sorted(before[sink]))} before; its checkpoint does not "
-                    "match. To start again from the beginning, remove "
-                    f"{self.of_sink(sink)}"
+                    f"sink {sink} now reads {', '.join(sorted(names))}, but read "
+                    f"{', '.join(sorted(before[sink]))} before; its checkpoint does not match. To "
+                    f"start again from the beginning, remove {self.of_sink(sink)}"
                 )
         return {**before, **{sink: sorted(names) for sink, names in sources.items()}}
 
-    def _remember(self, sinks: Mapping[str, Sequence[str]]) -> None:
-        path = Path(self.location, IDENTITY)
-        _write_whole(path, json.dumps({"name": self._pipeline, "sinks": sinks}))
+    def _known(self) -> dict[str, Any]:
+        known: dict[str, Any] = {}
+        with contextlib.suppress(FileNotFoundError):
+            known = json.loads(Path(self.location, IDENTITY).read_text("utf-8"))
+        return known
+
+    def _write(self, sinks: Mapping[str, Sequence[str]], read: Mapping[str, Any]) -> None:
+        known = {"name": self._pipeline, "sinks": sinks, "read": read}
+        _write_whole(Path(self.location, IDENTITY), json.dumps(known))
 
 
 def _holder(lock: IO[str]) -> str:

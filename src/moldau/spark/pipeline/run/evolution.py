@@ -12,15 +12,16 @@ fail    the pipeline stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from moldau.spark.errors import log
-from moldau.spark.formats.column_changes import Changes, column_changes
+from moldau.spark.formats.column_changes import Changes
 from moldau.spark.formats.errors import NewFields
 from moldau.spark.formats.spec import Registered
 from moldau.spark.pipeline.errors import PipelineError, Problem
 from moldau.spark.pipeline.file.file import PipelineFile
+from moldau.spark.pipeline.plan.last_reading import LastReading, refused_changes
 
 if TYPE_CHECKING:
     from moldau.spark.pipeline.plan.plan import Plan, PlannedSink
@@ -34,9 +35,14 @@ def is_newer_schema(detail: str) -> bool:
 
 
 class Evolution:
-    """Decides what becomes of a query that has met a newer schema; `replan` reads it."""
+    """Decides what becomes of a query that has met a newer schema.
 
-    def __init__(self, file: PipelineFile, replan: Callable[[], Plan]) -> None:
+    `replan` reads it; it is told how the other sources are read, which keep their columns too.
+    """
+
+    def __init__(
+        self, file: PipelineFile, replan: Callable[[Mapping[str, LastReading]], Plan]
+    ) -> None:
         self._file = file
         self._replan = replan
 
@@ -49,21 +55,24 @@ class Evolution:
         settings = self._file.settings.sources[source]
         policy = settings.evolution or self._file.settings.general.evolution
         if policy == "pause":
-            log.warning("sink %s pauses, and nothing of its batch is written: %s", sink, problem)
+            log.warning("sink %s pauses, and its batch is not written: %s", sink, problem)
             return None
         if policy == "fail" or settings.schema or settings.schema_file:
             # Who gives a schema wants that one, and nothing that it lacks may be dropped.
             raise problem
-        renewed = self._renewed(problem)
-        changes = column_changes(plan.columns(source), renewed.columns(source))
-        if changes.changed or changes.narrowed or changes.missing:
+        others = {name: each for name, each in plan.readings().items() if name != source}
+        renewed = self._renewed(others, problem)
+        changes = refused_changes(
+            plan.columns(source), renewed.columns(source), settings.may_change
+        )
+        if changes.has_losses:
             raise self._incompatible(source, changes, problem)
         refused = renewed.table_problems()
         if refused:
             raise PipelineError(*refused, detail=problem.detail)
         log.warning(
-            "source %s: a batch of sink %s has records of a newer schema, so it is planned anew "
-            "before any of it is written%s",
+            "source %s: a batch of sink %s has records with a newer schema, so it is planned "
+            "again before any of it is written%s",
             source,
             sink,
             f" ({changes})" if changes else "",
@@ -72,9 +81,9 @@ class Evolution:
             planned.writer.continue_from(plan.sinks[name].writer)
         return renewed
 
-    def _renewed(self, problem: PipelineError) -> Plan:
+    def _renewed(self, others: Mapping[str, LastReading], problem: PipelineError) -> Plan:
         try:
-            return self._replan()
+            return self._replan(others)
         except PipelineError as refused:
             # With the detail of the first, by which others know that a restart does not help.
             raise PipelineError(*refused.problems, detail=problem.detail) from None
@@ -90,9 +99,10 @@ class Evolution:
 
     def _incompatible(self, source: str, changes: Changes, problem: PipelineError) -> PipelineError:
         message = (
-            f"the latest schema does not go with the running one ({changes}), so nothing was "
-            "written. Register a version that keeps the other columns and their types, or give a "
-            f"'schema_file' that does; {_first(problem)}"
+            f"the latest schema is not compatible with the running one ({changes}), so nothing was "
+            "written. Register a version that keeps the existing columns and their types, or give "
+            "a 'schema_file' that does; to go on without them all the same, list them in "
+            f"'may_change' and start the pipeline again; {_first(problem)}"
         )
         return PipelineError(self._file.problem(message, "sources", source), detail=problem.detail)
 

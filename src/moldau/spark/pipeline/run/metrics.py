@@ -80,7 +80,7 @@ class PipelineMetrics:
         for name, status in sorted(self._pipelines.items()):
             whose = labels(pipeline=name)
             families.gauge(
-                f"{_PREFIX}up", "1 while it runs.", int(status.state == "running"), whose
+                f"{_PREFIX}up", "1 while the pipeline runs.", int(status.state == "running"), whose
             )
             families.counter(
                 f"{_PREFIX}restarts_total", "Starts after a failure.", status.restarts, whose
@@ -100,7 +100,7 @@ class PipelineMetrics:
             if progress.lag is not None:
                 families.gauge(
                     f"{_PREFIX}lag_messages",
-                    "Records that the topics have and no batch has read.",
+                    "Records in the topics that no batch has read.",
                     progress.lag,
                     where,
                 )
@@ -108,7 +108,11 @@ class PipelineMetrics:
                 ("batch", "Number of the latest batch.", progress.batch),
                 ("batch_seconds", "Time of the latest batch.", progress.batch_s),
                 ("batch_rows", "Records in the latest batch.", progress.batch_rows),
-                ("open_rows", "Rows of windows and joins not complete yet.", progress.open_rows),
+                (
+                    "open_rows",
+                    "Rows of windows and joins that are not complete yet.",
+                    progress.open_rows,
+                ),
                 (
                     "batch_age_seconds",
                     "Time since the latest batch with records.",

@@ -146,9 +146,8 @@ def _require_room(file: PipelineFile, writer: Writer) -> None:
     if not is_empty:
         raise PipelineError(
             file.problem(
-                f"{writer.target} has rows, and a replay would add those of its "
-                "span to them, perhaps a second time; choose another target "
-                "(--into), or allow it (--append)",
+                f"{writer.target} has rows, and a replay would add those of its span, perhaps a "
+                "second time; choose another target (--into), or allow it (--append)",
                 "sinks",
                 writer.name,
             )
@@ -159,8 +158,8 @@ def _refuse_stream_folder(file: PipelineFile, writer: Writer) -> None:
     if isinstance(writer.settings, ParquetSink) and Path(writer.target, "_spark_metadata").exists():
         raise PipelineError(
             file.problem(
-                f"{writer.target} is the folder of a stream, in which Spark sees only the files of "
-                f"that stream; choose another target (--into)",
+                f"{writer.target} is the folder of a stream, where Spark sees only that stream's "
+                "files; choose another target (--into)",
                 "sinks",
                 writer.name,
             )

@@ -176,7 +176,7 @@ class Running:
             found = failure(self.file, name, cause, detail=detail)
             raise with_records(found, self.checkpoint, name)
         self._restart(name, lost, detail)
-        log.warning("sink %s: %s; restarting its query where it was", name, lost)
+        log.warning("sink %s: %s; restarting its query where it stopped", name, lost)
         return True
 
     def _is_evolved(self, name: str, refusal: PipelineError, evolution: Evolution) -> bool:
@@ -184,6 +184,7 @@ class Running:
         if plan is None:
             self._paused[name] = refusal
             return False
+        self.checkpoint.remember(plan.read_as())
         self.plan = plan
         self._restart(name, str(refusal), refusal.detail, is_new=True)
         return True
@@ -210,7 +211,9 @@ def _stop(name: str, query: StreamingQuery, deadline: float) -> None:
         # Without Java there is no query either.
         with suppress(Py4JError, *GONE):
             if query.isActive:
-                log.warning("the query of sink %s is still running after it was told to stop", name)
+                log.warning(
+                    "the query of sink %s is still running after it was asked to stop", name
+                )
 
 
 def is_gone(problem: BaseException) -> bool:

@@ -59,7 +59,8 @@ def start_queries(file: PipelineFile, plan: Plan, checkpoint: Checkpoint, once: 
     problems = plan.table_problems()
     if problems:
         raise PipelineError(*problems)
-    checkpoint.acquire({name: sink.sources for name, sink in plan.sinks.items()})
+    sources = {name: sink.sources for name, sink in plan.sinks.items()}
+    checkpoint.acquire(sources, plan.read_as())
     running = Running(file, plan, checkpoint)
     running.restart = lambda name, is_new: _start_query(
         # A new plan starts as patiently as the first.
@@ -127,6 +128,7 @@ def _start_query(running: Running, sink: PlannedSink, once: bool, tries: int = S
     begun = checkpoint.start_of(name) if checkpoint.is_local else None
     starts: dict[str, str] = {}
     if not checkpoint.has_progress(name):
+        checkpoint.drop_drafts(name)
         begun = _offsets_of_table(file, sink)
         if begun is not None:
             starts, begun = _starting_offsets(file, sink, begun)

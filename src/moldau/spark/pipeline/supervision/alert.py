@@ -40,7 +40,7 @@ def run_alert(command: str, status: PipelineStatus, within_s: float = WITHIN_S) 
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
         process.communicate()
-        log.warning("the alert command took longer than %g s and was ended", within_s)
+        log.warning("the alert command took longer than %g s and was killed", within_s)
         return
     if process.returncode:
         said = errors.decode(errors="replace").strip().splitlines()

@@ -114,7 +114,7 @@ def shared_config(pipelines: Sequence[Pipeline]) -> dict[str, str]:
                 raise PipelineError(
                     pipeline.file.problem(
                         f"{name} is {value} here and {config[name]} in {whose[name].file.path}; "
-                        "pipelines of one process share Spark, so it has to be the same",
+                        "pipelines in one process share Spark, so the values must be the same",
                         "spark",
                         name,
                     )

@@ -116,7 +116,7 @@ class StatusWriter:
         if not self._has_warned:
             self._has_warned = True
             log.warning(
-                "the status of pipeline %s is not in the topic %s: %s; the pipeline goes on",
+                "could not write the status of pipeline %s to topic %s: %s; the pipeline continues",
                 self._status.name,
                 TOPIC,
                 problem,

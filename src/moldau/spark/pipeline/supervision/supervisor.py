@@ -198,7 +198,7 @@ class Supervisor:
             self._on_status(status)
 
     def _on_request(self, request: Request) -> None:
-        log.warning("pipeline %s: %s has asked it to stop", self.status.name, request.by)
+        log.warning("pipeline %s: %s asked it to stop", self.status.name, request.by)
         self._stop.set()
 
     def _peer(self) -> PeerSettings:

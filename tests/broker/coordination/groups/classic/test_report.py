@@ -42,4 +42,4 @@ def test_a_report_names_late_members_in_the_order_they_came_whatever_the_process
     assert table.state() is State.COMPLETING_REBALANCE
     table.pass_time(REBALANCE_MS)
     assert table.state() is State.EMPTY
-    assert "'a-1', 'b-2', 'c-3', 'd-4', 'e-5' never asked" in str(table.reports[-1])
+    assert "'a-1', 'b-2', 'c-3', 'd-4', 'e-5' did not fetch" in str(table.reports[-1])

@@ -256,6 +256,34 @@ def test_commits_count_in_every_epoch_since_the_partition_was_assigned(
         assert table.group.check_fetch("a", 3 - place) is answer
 
 
+def test_an_epoch_is_over_once_there_is_nothing_more_to_give_up() -> None:
+    """Kafka lets it go on, too (KAFKA-19974), and its commits count for every partition."""
+    table, t = seated()
+    ok(table.join("a", T))
+    ok(table.join("b", T))
+    kept = ok(table.beat("a", 2)).assignment
+    assert kept is not None
+    for name in ("c", "d"):
+        ok(table.join(name, T))
+    still = ok(table.beat("a", 2, owned=kept))
+    assert still.assignment is not None
+    assert (still.epoch, len(kept[t]), len(still.assignment[t])) == (2, 2, 1)
+    # What it has given up is others' by now.
+    for name, epoch in (("b", 3), ("c", 4), ("d", 5)):
+        ok(table.beat(name, epoch))
+    freed = set(range(4)) - kept[t]
+    assert all(table.consumer.state.owner(t, partition) in ("b", "c", "d") for partition in freed)
+
+    def commit(epoch: int, partition: int) -> Error:
+        return table.group.check_commit(Commit("a", None, epoch, [("t", partition)], 9), table.now)
+
+    assert {commit(2, partition) for partition in range(4)} == {Error.NONE}
+    assert ok(table.beat("a", 2, owned=still.assignment)).epoch == 5
+    gone = set(range(4)) - still.assignment[t]
+    assert {commit(2, partition) for partition in gone} == {Error.STALE_MEMBER_EPOCH}
+    assert {commit(2, partition) for partition in still.assignment[t]} == {Error.NONE}
+
+
 def test_a_write_that_is_refused_changes_nothing() -> None:
     table, t = seated()
     ok(table.join("a", T))

@@ -16,8 +16,16 @@ from moldau.log.retention import delete_records_before
 from moldau.log.store.store import LogStore
 from moldau.log.truncation import restart_at
 from tests.log.making import make_log, open_store
-from tests.log.transacting import Transactional, see_all, values
-from tests.log.transactional import SMALL, copy_folder, flush, kept, mixed, nothing, snapshots_gone
+from tests.log.transactions.transacting import Transactional, see_all, values
+from tests.log.transactions.transactional import (
+    SMALL,
+    copy_folder,
+    flush,
+    kept,
+    mixed,
+    nothing,
+    snapshots_gone,
+)
 
 
 @pytest.fixture

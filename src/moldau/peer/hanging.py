@@ -7,12 +7,16 @@ end it (KIP-664).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from moldau.peer.cluster import LATEST, Cluster
 from moldau.peer.transactions import DescribedTransaction, OpenTransaction, Transactions
 from moldau.topic_partition import TopicPartition
+
+# Of Kafka's defaults the longest timeout that a producer may ask for is this.
+LONG_S = 15 * 60.0
+MANY_MESSAGES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,15 @@ class Held:
     place: TopicPartition
     last_stable: int
     behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A transaction that holds readers of a partition back for long, or far behind."""
+
+    transaction: DescribedTransaction
+    held: Held
+    open_s: float
 
 
 def places_of(cluster: Cluster, topics: Collection[str] = ()) -> tuple[list[TopicPartition], int]:
@@ -69,6 +82,25 @@ def find_hanging(
     suspects = [each for each in suspects if (each.producer_id, each.place) not in known]
     still_open = set(transactions.open_in({each.place: None for each in suspects}))
     return [each for each in suspects if each in still_open]
+
+
+def find_late(
+    described: Collection[DescribedTransaction],
+    found: Iterable[OpenTransaction],
+    held: Mapping[TopicPartition, Held],
+) -> list[Late]:
+    """Return the transactions that are where a last stable offset stays, far behind or for long."""
+    first = {(each.producer_id, each.place): each.start_offset for each in found}
+    by_id = {each.id: each for each in described}
+    late: dict[str, Late] = {}
+    for (producer_id, place), id in known_places(described).items():
+        here = held.get(place)
+        if here is None or first.get((producer_id, place)) != here.last_stable or id in late:
+            continue
+        open_s = max(0.0, time.time() - (by_id[id].started_ms or 0) / 1000)
+        if open_s >= LONG_S or here.behind >= MANY_MESSAGES:
+            late[id] = Late(by_id[id], here, open_s)
+    return list(late.values())
 
 
 def known_places(

@@ -9,7 +9,7 @@ from moldau.log.config import LogConfig
 from moldau.log.flushes.flushing import prepare_flush
 from moldau.log.log import Log
 from tests.log.making import batch_of, put
-from tests.log.transacting import Transactional, see_all, values
+from tests.log.transactions.transacting import Transactional, see_all, values
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 

@@ -15,8 +15,8 @@ from moldau.log.retention import delete_records_before
 from moldau.log.store.store import LogStore
 from moldau.log.truncation import restart_at, truncate_to
 from tests.log.making import NOW, TERM, batch_of, make_log, open_store, put, read_all
-from tests.log.transacting import Transactional, see_all, values
-from tests.log.transactional import SMALL, kept, mixed
+from tests.log.transactions.transacting import Transactional, see_all, values
+from tests.log.transactions.transactional import SMALL, kept, mixed
 
 
 @pytest.fixture

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 TRACEBACK = "Traceback (most recent call last):"
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+# How our own log lines of JSON begin.
+OF_OURS = '{"time":'
 MEANINGLESS = ("WARNING: Using incubator modules",)
 # A worker that Spark has given up, or never took up: Spark says by itself what matters of that.
 OF_CONNECTIONS = (
@@ -56,16 +60,32 @@ class NoiseFilter:
                 self._hand_on(line)
 
 
+def as_log_line(line: str) -> str:
+    """Return a line of Java's, or of one of its workers, as a log line of JSON; a blank one is
+    left out."""
+    if line.isspace():
+        return ""
+    if line.startswith(OF_OURS):
+        return line
+    text = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace").rstrip("\n")
+    found = {"time": round(time.time(), 3), "level": "warning", "logger": "spark", "message": text}
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
 @contextmanager
-def java_noise_dropped() -> Iterator[None]:
+def java_noise_dropped(
+    form: Callable[[str], str] | None = None, *, everything: bool = False
+) -> Iterator[None]:
     """Processes that are started in the block have their stderr filtered for as long as they live.
 
-    What this process writes itself during the block goes the same way.
+    What this process writes itself during the block goes the same way. Lines are written in the
+    form that `form` gives them; with `everything`, none is dropped.
     """
     sys.stderr.flush()
     terminal = os.dup(2)
     read_end, write_end = os.pipe()
-    threading.Thread(target=_filter, args=(read_end, terminal), daemon=True).start()
+    given = (read_end, terminal, form, everything)
+    threading.Thread(target=_filter, args=given, daemon=True).start()
     os.dup2(write_end, 2)
     os.close(write_end)
     try:
@@ -75,12 +95,18 @@ def java_noise_dropped() -> Iterator[None]:
         os.dup2(terminal, 2)
 
 
-def _filter(read_end: int, terminal: int) -> None:
+def _filter(
+    read_end: int, terminal: int, form: Callable[[str], str] | None, everything: bool
+) -> None:
     def hand_on(line: str) -> None:
-        os.write(terminal, line.encode("utf-8", "surrogateescape"))
+        text = line if form is None else form(line)
+        os.write(terminal, text.encode("utf-8", "surrogateescape"))
 
     noise = NoiseFilter(hand_on)
     with open(read_end, encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
-            noise.feed(line)
+            if everything:
+                hand_on(line)
+            else:
+                noise.feed(line)
     noise.close()

@@ -14,8 +14,8 @@ from moldau.log.errors import StorageError
 from moldau.log.log import Log
 from moldau.log.store.store import LogStore
 from tests.log.making import make_log, open_store
-from tests.log.transacting import Transactional, committed, see_all
-from tests.log.transactional import SMALL, kept, mixed
+from tests.log.transactions.transacting import Transactional, committed, see_all
+from tests.log.transactions.transactional import SMALL, kept, mixed
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from moldau.log.store.store import LogStore
 from moldau.log.truncation import truncate_to
 from moldau.records.record import records_of
 from tests.log.making import batch_of, make_log, open_store, put
-from tests.log.transacting import Transactional, see_all, values
-from tests.log.transactional import SMALL, copy_folder, flush, nothing, snapshots_gone
+from tests.log.transactions.transacting import Transactional, see_all, values
+from tests.log.transactions.transactional import SMALL, copy_folder, flush, nothing, snapshots_gone
 
 
 @pytest.fixture

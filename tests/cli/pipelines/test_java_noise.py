@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import pytest
 
-from moldau.cli.java_noise import NoiseFilter, java_noise_dropped
+from moldau.cli.pipelines.java_noise import NoiseFilter, as_log_line, java_noise_dropped
 
 LOST = """Traceback (most recent call last):
   File "pyspark.zip/pyspark/daemon.py", line 95, in worker
@@ -50,6 +51,15 @@ def test_all_else_is_handed_on(text: str) -> None:
 
 def test_a_traceback_that_is_cut_short_is_handed_on() -> None:
     assert passed(LOST[:60]) == LOST[:60]
+
+
+def test_lines_become_log_lines_of_json_unless_they_are_such_or_blank() -> None:
+    ours = '{"time":1767225600.1,"level":"info","logger":"moldau","message":"m"}\n'
+    assert (as_log_line(ours), as_log_line("\n")) == (ours, "")
+    found = json.loads(as_log_line('Exception in "main" \udcff\n'))
+    assert found.pop("time") > 0
+    text = 'Exception in "main" \ufffd'
+    assert found == {"level": "warning", "logger": "spark", "message": text}
 
 
 def test_processes_started_meanwhile_are_filtered(capfd: pytest.CaptureFixture[str]) -> None:
