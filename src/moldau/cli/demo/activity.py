@@ -268,6 +268,10 @@ def _suggest(pipeline: Pipeline, story: Story, folder: Path) -> None:
     ):
         show(command, "green")
     table = Lake.of(pipeline).views
-    program = f"from deltalake import DeltaTable; print(DeltaTable('{table}').to_pyarrow_table())"
+    program = (
+        "from deltalake import DeltaTable, QueryBuilder; "
+        f"lake = QueryBuilder().register('views', DeltaTable('{table}')); "
+        "print(lake.execute('SELECT * FROM views').read_all())"
+    )
     show(f'{sys.executable} -c "{program}"', "green")
     show(f"\nThe data is in {folder}. Ctrl-C stops everything.", "bold")

@@ -43,10 +43,14 @@ class Lake:
 def read_table(path: str) -> pa.Table | None:
     """Return what a Delta table holds now; None before its first transaction."""
     from deltalake import DeltaTable
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
     if not (Path(path) / "_delta_log").is_dir() or not DeltaTable.is_deltatable(path):
         return None
-    return DeltaTable(path).to_pyarrow_table()
+    # Arrow's threads let go of deltalake's own file system, which is in Python, a little later:
+    # a process that ends just then is aborted.
+    files = SubTreeFileSystem(path, LocalFileSystem())
+    return DeltaTable(path).to_pyarrow_table(filesystem=files)
 
 
 def show_progress(produced: int, progress: Iterable[SinkProgress]) -> None:
