@@ -25,6 +25,7 @@ logger = logging.getLogger("moldau.broker")
 # Descriptors that are neither segment files nor connections.
 _SPARE_FILES = 32
 _SWITCH_S = 0.0005
+_START_OBJECTS = 100_000
 
 
 def raise_file_limit() -> int:
@@ -40,6 +41,8 @@ def run(settings: BrokerSettings, companion: CompanionOf | None = None) -> None:
     """Run a broker in this process until SIGTERM or SIGINT."""
     import uvloop
 
+    # What a start makes, such as thousands of logs, stays: it is seldom worth a collection.
+    gc.set_threshold(_START_OBJECTS, 50, 100)
     logs.configure(settings.log_format, settings.log_level, broker=settings.node_id)
     # The loop gives the interpreter up at every call to the system, and waits this long to get it
     # back from a thread that is busy: with Python's 5 ms a request would take 10 ms and more.

@@ -61,7 +61,10 @@ class LeaderEpochs:
         while epochs and (epochs[-1] > epoch or starts[-1] >= start):
             epochs.pop()
             lowest = min(lowest, starts.pop())
-        if not epochs or epochs[-1] != epoch:
+        if not epochs:
+            # Most logs never know another one, and a list that has grown is half as large again.
+            self._epochs, self._starts = [epoch], [start]
+        elif epochs[-1] != epoch:
             epochs.append(epoch)
             starts.append(start)
         self.latest = epoch

@@ -70,9 +70,8 @@ class ProducerStates:
         # Open transactions: producer id to first offset, lowest first.
         self.open: dict[int, int] = {}
         # Ended transactions whose marker may lie above the high watermark: (first offset, marker),
-        # in the order of their markers. Not a deque: an empty one takes ten times the memory, and
-        # there are thousands.
-        self.decided: list[tuple[int, int]] = []
+        # in the order of their markers. A tuple, since nearly all of thousands of logs have none.
+        self.decided: tuple[tuple[int, int], ...] = ()
         self._verifications: Verifications | None = None
 
     @classmethod
@@ -289,7 +288,7 @@ class ProducerStates:
             batches = producer.batches
         start = self.open.pop(producer_id, None)
         if start is not None:
-            self.decided.append((start, offset))
+            self.decided += ((start, offset),)
             if not marker.commits:
                 last_stable = next(iter(self.open.values()), offset + 1)
                 aborted = AbortedTransaction(producer_id, start, offset, last_stable)
@@ -313,7 +312,7 @@ class ProducerStates:
         decided, ended = self.decided, 0
         while ended < len(decided) and decided[ended][1] < high_watermark:
             ended += 1
-        del decided[:ended]
+        self.decided = decided[ended:]
 
     def settle(self) -> None:
         """Keep what has been noted: it is written and can no longer be undone."""
@@ -330,7 +329,7 @@ class ProducerStates:
                 self._producers[producer_id] = producer
         self.unsettled.clear()
         while self.decided and self.decided[-1][1] >= log_end:
-            self.decided.pop()
+            self.decided = self.decided[:-1]
         self._reopen()
 
     def expire(self, now_ms: int, idle_ms: int) -> list[int]:
