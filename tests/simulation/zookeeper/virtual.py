@@ -12,7 +12,16 @@ from tests.simulation.core.process import Machine, Process
 from tests.simulation.network.network import Network
 from tests.simulation.zookeeper.client import Client
 from tests.simulation.zookeeper.ensemble import Ensemble
-from tests.simulation.zookeeper.histories import CLIENTS, End, Multi, Read, Step, Words
+from tests.simulation.zookeeper.histories import (
+    CLIENTS,
+    NO_WATCH,
+    Break,
+    End,
+    Multi,
+    Read,
+    Step,
+    Words,
+)
 
 
 def add(request: Any, operation: Operation, chroot: str) -> None:
@@ -34,11 +43,11 @@ class Virtual:
         self.loop = VirtualLoop(random.Random(seed))
         self._network = Network(self.loop, random.Random(seed))
         self._dice = random.Random(seed)
-        machines = [
+        self._servers = [
             self._network.add(Machine(f"zookeeper-{number}", f"10.0.1.{number}"))
             for number in range(3)
         ]
-        self._ensemble = Ensemble(self.loop, random.Random(seed), machines)
+        self._ensemble = Ensemble(self.loop, random.Random(seed), self._servers)
         self.fired: set[int] = set()
         self._count = 0
         self._clients = [self._connect() for _ in range(CLIENTS)]
@@ -74,6 +83,8 @@ class Virtual:
                 client.stop()
                 self._clients[step.client] = self._connect()
                 answer = None
+            case Break():
+                return self._break(client, step)
             case Multi(_, operations):
                 request = client.transaction()
                 for operation in operations:
@@ -81,7 +92,7 @@ class Virtual:
                 answer = self._value(request.commit_async())
             case Read(_, kind, path, number):
                 watch: Callable[[Any], None] | None = None
-                if number >= 0:
+                if number != NO_WATCH:
                     watch = lambda event: self.fired.add(number)
                 call = {
                     "get": client.get_async,
@@ -91,7 +102,32 @@ class Virtual:
                 answer = self._value(call(path, watch=watch))
                 if kind == "children" and isinstance(answer, list):
                     answer = sorted(answer)
-        for each in self._clients:
-            self._value(each.sync_async("/"))
-        ids = [each.client_id[0] for each in self._clients if each.client_id is not None]
+        connected = self._sync()
+        ids = [each.client_id[0] for each in connected if each.client_id is not None]
         return self._words.answer(answer, ids)
+
+    def _sync(self) -> list[Client]:
+        """Let all who are connected see what the others did; return them."""
+        connected = [each for each in self._clients if each.connection is not None]
+        for each in connected:
+            self._value(each.sync_async("/"))
+        return connected
+
+    def _break(self, client: Client, step: Break) -> list[Any]:
+        """Return what was answered meanwhile, and the states that the client went through."""
+        machine, states = client.process.machine, list[str]()
+        client.add_listener(states.append)
+        session = client._session
+        assert session is not None
+        for server in self._servers:
+            self._network.cut(machine, server)
+            self._network.cut(server, machine)
+        client.drop(is_reset=True)
+        answers = [self.do(each) for each in step.meanwhile]
+        while step.expires and not session.is_over:
+            # Only kazoo's own client says by itself that its session is alive.
+            self._sync()
+        self._network.mend_all()
+        self._until(lambda: client.connection is not None)
+        self._sync()
+        return [*answers, *states]
