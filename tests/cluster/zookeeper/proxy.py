@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import Self
+
+_HEADER = struct.Struct(">ii")
 
 
 class Proxy:
@@ -112,3 +115,52 @@ class Proxy:
             writer.write(data)
             await writer.drain()
         raise ConnectionError("closed")
+
+
+class FrameProxy(Proxy):
+    """Passes requests and answers on one by one: it knows the numbers of requests, and can lose the
+    answer to one of them."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        # The numbers of the requests of each connection.
+        self.asked: list[list[int]] = []
+        self._lost: int | None = None
+
+    def lose_answer_to(self, mark: bytes) -> None:
+        """Lose the answer to the next request with `mark`, but none to those that follow."""
+        self._mark, self.broken = mark, 0
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked: list[int] = []
+        self.asked.append(asked)
+        # The first asks for a session, and has no number.
+        writer.write(await _frame(reader))
+        while True:
+            frame = await _frame(reader)
+            _, number = _HEADER.unpack_from(frame)
+            if number > 0:
+                asked.append(number)
+            if self._mark and self._mark in frame:
+                self._mark, self._lost = b"", number
+            writer.write(frame)
+            await writer.drain()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await _frame(reader))
+        while True:
+            frame = await _frame(reader)
+            if self._lost == _HEADER.unpack_from(frame)[1]:
+                self._lost = None
+                self.broken += 1
+            else:
+                writer.write(frame)
+                await writer.drain()
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    try:
+        size = await reader.readexactly(4)
+        return size + await reader.readexactly(int.from_bytes(size, "big"))
+    except asyncio.IncompleteReadError:
+        raise ConnectionError("closed") from None

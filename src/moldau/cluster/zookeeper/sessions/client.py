@@ -12,7 +12,8 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionDropped
+from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, make_acl, make_digest_acl
 
@@ -122,6 +123,48 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return super().select(readable, writable, failed, timeout)
 
 
+class Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, where kazoo's own would end for good, or believe a wrong answer.
+
+    A server that learns that the session has moved to another one answers nothing to the request
+    that it learned this by, and yet answers what came after it, before it closes the connection.
+    kazoo takes that, like all that it does not expect, for the end of its thread: the broker would
+    be out of the cluster until it is restarted.
+
+    kazoo numbers its requests from 1 on in each connection. A server takes what is committed for
+    the answer to the session's oldest request of that number, and it may have been sent by an
+    earlier connection. So numbers go on, as with Java's client.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._last_xid = 0
+        super().__init__(*arguments, **options)
+
+    @property
+    def _xid(self) -> int:
+        return self._last_xid
+
+    @_xid.setter
+    def _xid(self, number: int | None) -> None:
+        # It is set to None or 0 to begin anew.
+        self._last_xid = number or self._last_xid
+
+    def _connect_attempt(self, *where: Any) -> Any:
+        try:
+            return super()._connect_attempt(*where)
+        except Exception:
+            # kazoo has logged it. What was asked may have been done or not.
+            self.client._session_callback(KeeperState.CONNECTING)
+            return None
+
+    def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
+        pending = self.client._pending
+        if not pending or pending[0][2] != header.xid:
+            expected = f"request {pending[0][2]}" if pending else "nothing"
+            raise ConnectionDropped(f"an answer to request {header.xid}, but {expected} was due")
+        return super()._read_response(header, buffer, offset)
+
+
 def new_client(
     hosts: str,
     timeout_s: float,
@@ -147,6 +190,12 @@ def new_client(
         auth_data=security.auth_data(),
         default_acl=security.acl(),
         sasl_options=security.sasl_options(),
+    )
+    client._connection = Connection(
+        client,
+        client._conn_retry.copy(),
+        logger=client.logger,
+        sasl_options=client._connection.sasl_options,
     )
     _authenticate_again(client, handler)
     connect = client._connection._connect
