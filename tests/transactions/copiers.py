@@ -179,11 +179,23 @@ class Tv2Copier(Tv2):
         self._consumer.close()
 
 
+_MOVED = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+
+
 def committed_by(bootstrap: str, group: str, places: Sequence[TopicPartition]) -> dict[Any, int]:
     """Where a group stands."""
     consumer = group_consumer(bootstrap, group)
+    deadline = time.monotonic() + PATIENCE_S
     try:
-        found = consumer.committed([Position(*place) for place in places], PATIENCE_S)
+        while True:
+            try:
+                found = consumer.committed([Position(*place) for place in places], PATIENCE_S)
+                break
+            except KafkaException as problem:
+                # librdkafka gives up when the coordinator has just moved.
+                if problem.args[0].code() not in _MOVED or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
     finally:
         consumer.close()
     return {
