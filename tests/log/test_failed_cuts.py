@@ -14,8 +14,10 @@ import pytest
 from moldau.log.config import LogConfig
 from moldau.log.errors import StorageError
 from moldau.log.log import Log
+from moldau.log.segments.aborted_index import ENTRY_SIZE
 from moldau.log.truncation import restart_at, truncate_to
-from tests.log.making import batch_of, make_log, offsets_of, open_store, put
+from tests.log.making import NOW, batch_of, make_log, offsets_of, open_store, put
+from tests.log.transactions.transacting import Transactional
 
 _CALLS = ("ftruncate", "pread", "preadv", "unlink", "rename", "open")
 _CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=80)
@@ -125,3 +127,30 @@ def test_a_log_is_whole_when_nothing_could_be_read_for_a_moment_before_it_was_cu
         if not disk.refused:
             break
     assert refusals > 4
+
+
+def test_a_log_is_offline_when_the_index_of_what_a_cut_leaves_is_damaged(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = make_log(store)
+    for number in range(3):
+        producer = Transactional(log, 7 + number)
+        producer.write((b"k", b"v"))
+        producer.end(commits=False)
+    (index,) = (tmp_path / "t-0").glob("*.txnindex")
+    with index.open("r+b") as file:
+        # The second of three entries, which becomes the last one.
+        file.seek(ENTRY_SIZE)
+        file.write(b"\xff")
+
+    with pytest.raises(StorageError, match="an entry is"):
+        truncate_to(log, 4)
+
+    # Were it not, what a leader sends would be written behind what was to be cut.
+    assert log.offline is not None
+    with pytest.raises(StorageError):
+        log.append(batch_of(), 0, NOW)
+    store.abandon()
+    again = open_store(tmp_path).logs["t", 0]
+    assert again.offline is None
+    truncate_to(again, 4)
+    assert offsets_of(again) == [0, 1, 2, 3]

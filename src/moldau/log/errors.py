@@ -33,6 +33,10 @@ class StorageError(LogError):
         return self.errno in _BROKEN
 
     @classmethod
+    def of_damage(cls, error: CorruptFile) -> StorageError:
+        return cls(error.path, error.reason)
+
+    @classmethod
     def of(cls, path: str, error: OSError) -> StorageError:
         number = error.errno or errno.EIO
         return cls(path, os.strerror(number), number)

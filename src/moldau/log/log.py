@@ -11,7 +11,7 @@ from collections.abc import Callable
 from moldau.log.acceptance import check_attributes, check_timestamps, refusal, set_append_time
 from moldau.log.config import LogConfig
 from moldau.log.contents import Contents
-from moldau.log.errors import CorruptLog, OffsetOutOfRange, StorageError
+from moldau.log.errors import CorruptFile, CorruptLog, OffsetOutOfRange, StorageError
 from moldau.log.files.open_files import Slice
 from moldau.log.flushes.durability import Durability
 from moldau.log.producers.replay import check_coordinator
@@ -324,8 +324,8 @@ class Log:
             self.producers.rollback(log_end)
             self.epochs.truncate_end(log_end)
             self.snapshots.remove_above(log_end)
-            # If the disk refuses, the entries are made again by the next start.
-            with contextlib.suppress(StorageError):
+            # If the disk refuses, or has damaged the index, the next start makes it again.
+            with contextlib.suppress(StorageError, CorruptFile):
                 self.segments.last.forget_aborted(log_end)
 
     def note_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:

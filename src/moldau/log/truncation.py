@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from moldau.log.errors import StorageError
+from moldau.log.errors import CorruptFile, StorageError
 from moldau.log.log import Log
 from moldau.log.producers.replay import rebuild_producers
 from moldau.log.producers.states import ProducerStates
@@ -82,9 +82,10 @@ def restart_at(log: Log, offset: int, log_start: int | None = None) -> None:
 def _whole_or_offline(log: Log) -> Iterator[None]:
     try:
         yield
-    except StorageError as error:
-        log.fail(error)
-        raise
+    except (StorageError, CorruptFile) as error:
+        problem = error if isinstance(error, StorageError) else StorageError.of_damage(error)
+        log.fail(problem)
+        raise problem from None
 
 
 def _shrink_to(log: Log, log_end: int) -> None:

@@ -137,3 +137,19 @@ def test_a_marker_that_could_not_be_written_has_ended_nothing(
     producer.end(commits=True)
     see_all(log)
     assert kept(log) == [b"v"]
+
+
+def test_ended_transactions_are_noted_in_place(log: Log) -> None:
+    """Recovery notes a hundred thousand before the high watermark moves: a copy for each would
+    take minutes."""
+    noted = None
+    for number in range(5):
+        producer = Transactional(log, 50 + number)
+        producer.write((b"k", b"v"))
+        producer.end(commits=bool(number % 2))
+        assert log.producers.decided is not None
+        assert len(log.producers.decided) == number + 1
+        noted = noted or log.producers.decided
+        assert log.producers.decided is noted
+    log.advance_high_watermark(log.log_end)
+    assert log.producers.decided is None

@@ -272,7 +272,11 @@ class Monitor:
     def _joined(self, name: str, place: Place, broker: int) -> None:
         """Whoever comes into sync has everything that is committed."""
         committed = self.committed.get(place)
-        if committed is None:
+        node = self._world.nodes[broker]
+        # The last words of one that is dead may arrive after it has lost its disk. It is in sync
+        # like those that die there, until it is back and says what it has lost.
+        is_lost = node.broker is None and f"{node.folder}/{name}" not in node.disk.names
+        if committed is None or is_lost:
             return
         end = self._end_of(broker, place, name)
         if end < committed.end and not self._is_offline(broker, place):

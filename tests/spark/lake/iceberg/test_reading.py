@@ -174,3 +174,50 @@ def entry_of(path: Path, content: DataFileContent, partition: Record, spec_id: i
     )
     made.spec_id = spec_id
     return made
+
+
+def test_null_lists_and_maps_of_structs_stay_null_when_the_schema_has_changed(
+    tmp_path: Path,
+) -> None:
+    point = pa.struct([("x", pa.int64())])
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("points", pa.list_(point)),
+            ("places", pa.map_(pa.string(), point)),
+            ("paths", pa.list_(pa.list_(point))),
+            ("within", pa.struct([("points", pa.list_(point))])),
+        ]
+    )
+    some = [{"x": 1}, None, {"x": None}]
+    made = [
+        {"id": 0, "points": None, "places": None, "paths": None, "within": None},
+        {"id": 1, "points": [], "places": [], "paths": [], "within": {"points": None}},
+        {"id": 2, "points": some, "places": [("a", {"x": 2})], "paths": [None, [], some],
+         "within": {"points": some}},
+        {"id": 3, "points": None, "places": None, "paths": [None], "within": {"points": []}},
+    ]  # fmt: skip
+    written = pa.Table.from_pylist(made * 5, schema)
+    table = made_in(tmp_path, schema)
+    table.append(written)
+    with table.update_schema() as update:
+        update.add_column("more", StringType())
+        update.add_column(("points", "element", "y"), LongType())
+    (task,) = table.scan().plan_files()
+
+    def brief(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Without what was added."""
+        points = [
+            None if row["points"] is None
+            else [each if each is None else {"x": each["x"]} for each in row["points"]]
+            for row in rows
+        ]  # fmt: skip
+        kept = [{name: row[name] for name in schema.names} for row in rows]
+        return [{**row, "points": each} for row, each in zip(kept, points, strict=True)]
+
+    assert brief(read(table, task)) == written.to_pylist()
+    arrow = arrow_of(table.schema())
+    whole = OpenWholeFile(Reading.of(table), task, arrow)
+    (group,) = whole.groups
+    found = pa.Table.from_batches(list(whole.batches(group)), arrow).to_pylist()
+    assert brief(found) == written.to_pylist()

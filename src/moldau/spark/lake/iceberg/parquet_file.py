@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import ArrowAccessor, ArrowProjectionVisitor, pyarrow_to_schema
+from pyiceberg.io.pyarrow import ArrowAccessor, pyarrow_to_schema
 from pyiceberg.schema import Schema, visit_with_partner
 from pyiceberg.table.metadata import TableMetadata
 
 from moldau.spark.lake.files import conformed
+from moldau.spark.lake.iceberg.projection import Projection
 from moldau.spark.lake.row_groups import bounds_in, rows_at_once
 
 
@@ -103,7 +104,7 @@ class OpenParquetFile:
         return True
 
     def _projected(self, batch: pa.RecordBatch, wanted: Schema) -> pa.RecordBatch:
-        projection = ArrowProjectionVisitor(
+        projection = Projection(
             self._stored,
             downcast_ns_timestamp_to_us=self._is_micros,
             allow_timestamp_tz_mismatch=True,

@@ -22,6 +22,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from moldau.spark.lake.files import WritePlan, conformed
 from moldau.spark.lake.iceberg.parquet_file import OpenParquetFile
+from moldau.spark.lake.iceberg.projection import use_in_scans
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -130,6 +131,7 @@ class OpenWholeFile:
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         metadata, io = self._reading.metadata, self._reading.io()
         wanted = metadata.schema().select(*schema.names)
+        use_in_scans()
         scan = ArrowScan(metadata, io, wanted, AlwaysTrue())
         for batch in scan.to_record_batches([self._task]):
             yield conformed(batch.select(schema.names), schema)
