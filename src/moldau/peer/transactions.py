@@ -28,6 +28,8 @@ SINK_PREFIX = "moldau-sink/"
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 # Stored as the timeout of a transaction that no timeout ends (KIP-939).
 NO_TIMEOUT_MS = (1 << 31) - 1
+# The feature whose level says which dialect of transactions a cluster speaks (KIP-890).
+_DIALECT, _TV2 = "transaction.version", 2
 _PATTERN_VERSION = 2
 _DURATION_VERSION = 1
 
@@ -212,8 +214,9 @@ class Transactions:
         """Return whether we may `fence` an id; None if the broker does not tell.
 
         Kafka's protocol tells nobody what they may do with a transactional id. So we ask for the
-        same with a timeout that no broker accepts: it looks at the right first, and changes
-        nothing.
+        same with a timeout that brokers do not accept: they look at the right first, and change
+        nothing. Of other brokers than Kafka's and ours we do not know that (Redpanda takes a
+        timeout of 0), so only those are asked that have the newer dialect of transactions.
         """
         values = {
             "transactional_id": id,
@@ -223,7 +226,10 @@ class Transactions:
         }
         try:
             node = self._cluster.coordinator(id, TRANSACTION)
-            code = int(self._cluster.to(node).ask(Api.INIT_PRODUCER_ID, values).error_code)
+            connection = self._cluster.to(node)
+            if connection.level_of(_DIALECT) < _TV2:
+                return None
+            code = int(connection.ask(Api.INIT_PRODUCER_ID, values).error_code)
         except Refused as refused:
             code = refused.code
         if code == Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:

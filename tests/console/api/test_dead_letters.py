@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -186,6 +187,48 @@ def test_letters_hide_what_their_origin_hides(shared_broker: Broker, header: str
         if header == "moldau.origin.topic":
             letters = console.get(f"api/dead-letters/{topic}")["letters"]
             assert [each["value"]["json"]["card"] for each in letters] == ["4111", "***"]
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "share"])
+def test_reasons_do_not_tell_what_is_hidden(shared_broker: Broker, kind: str) -> None:
+    """They may quote it, as those of a check against a schema do."""
+    topic = f"told-{kind}-dead-letters"
+    shared_broker.create_topic(topic)
+    of = of_pipeline if kind == "pipeline" else of_share_group
+    origins = (f"payers-{kind}", f"others-{kind}")
+    for origin in origins:
+        shared_broker.create_topic(origin)
+    bury(
+        shared_broker,
+        topic,
+        [
+            of(origin, number, "/card: '4111' is not of type 'number'")
+            for number, origin in enumerate(origins)
+        ],
+    )
+    masks = (Mask.parse("payers-*:card"),)
+    with RunningConsole(ConsoleSettings(shared_broker.bootstrap, masks=masks)) as console:
+        path = f"api/dead-letters/{topic}"
+        shown = console.get(path)["letters"]
+        assert [each["reason"][:9] for each in shown] == ["/card: '4", "***"]
+        hidden = console.get(f"api/topics/{topic}/messages")["messages"][0]
+        assert "4111" not in json.dumps(hidden)
+        rows = {each["topic"]: each for each in console.get("api/dead-letters")["topics"]}
+        assert sorted(each["reason"][:9] for each in rows[topic]["reasons"]) == ["***", "/card: '4"]
+        by_reason = console.get(path, reason="4111")["letters"]
+        assert [each["origin"]["topic"] for each in by_reason] == [origins[1]]
+        for reason, count in (("4111", 1), ("***", 1)):
+            order = {"all": True, "reason": reason, "preview": True}
+            found = console.post(f"{path}/redrive", order)
+            assert found["moved"] == count, (reason, found)
+
+
+def test_an_offset_that_no_log_has_is_refused(shared_broker: Broker) -> None:
+    shared_broker.create_topic("offsets-dead-letters")
+    with RunningConsole(ConsoleSettings(shared_broker.bootstrap)) as console:
+        for offset, status in ((1 << 40, 404), ((1 << 63) - 1, 404), (1 << 63, 422)):
+            order = {"letters": [{"partition": 0, "offset": offset}]}
+            console.post("api/dead-letters/offsets-dead-letters/redrive", order, status)
 
 
 def bury(broker: Broker, topic: str, letters: Iterable[dict[str, Any]]) -> None:

@@ -96,6 +96,8 @@ def get_overview(call: Call) -> Overview:
 
 def may_see(call: Call, state: ClusterState, problem: Problem) -> bool:
     """Return whether a problem that the console knows is about something that the visitor sees."""
+    if not call.is_own and problem.topic is not None and problem.topic not in state.topics:
+        return False
     if call.is_own or problem.where.kind in ("cluster", "broker"):
         return True
     if problem.where.kind == "topic":

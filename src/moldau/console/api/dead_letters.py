@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -29,9 +29,6 @@ from moldau.records.record import Record
 # Messages whose reasons are counted, the newest.
 _COUNTED = 5000
 _MOST = 1000
-
-Place = tuple[int, int]
-Encoding = Literal["text", "json", "hex", "schema"]
 
 
 class ReasonCount(msgspec.Struct):
@@ -109,7 +106,7 @@ def list_letter_topics(call: Call) -> LetterTopics:
     for topic in letter_topics(state, named | call.quarantines(state)):
         with suppress(PeerError):
             views, total = _newest(call, topic)
-            reasons = Counter(view.reason for view in views)
+            reasons = Counter(_shown_reason(call, topic, view) for view in views)
             origins = sorted({view.origin.topic for view in views})
             counts = [ReasonCount(reason, count) for reason, count in reasons.most_common(50)]
             found.append(LetterTopic(topic, origins, total, counts))
@@ -128,7 +125,7 @@ def list_letters(call: Call, asked: LetterQuery) -> LetterPage:
 
     def wants(partition: int, record: Record) -> bool:
         view = view_of(partition, record)
-        return view is not None and has_reason(view.reason, asked.reason)
+        return view is not None and has_reason(_shown_reason(call, topic, view), asked.reason)
 
     page = Browser(call.cluster, topic, known, wants).page(start, asked.limit)
     views = [view_of(partition, record) for partition, record, _ in page.found]
@@ -144,13 +141,17 @@ def list_letters(call: Call, asked: LetterQuery) -> LetterPage:
         found.append(
             LetterMessage(
                 shown.partition, shown.offset, shown.timestamp, shown.timestamp_type, shown.key,
-                shown.value, shown.headers, shown.size, view.reason,
+                shown.value, shown.headers, shown.size, _shown_reason(call, topic, view),
                 OriginInfo(view.origin.topic, view.origin.partition, view.origin.offset),
                 moved.has(view, partition, record.offset), view.kind, view.of,
                 may[view.kind, view.origin.topic],
             )
         )  # fmt: skip
     return LetterPage(found, page.scanned, cursor("before", page.preceding))
+
+
+def _shown_reason(call: Call, topic: str, view: LetterView) -> str:
+    return call.console.masks.reason(topic, view.origin.topic, view.reason)
 
 
 def has_reason(reason: str, wanted: str) -> bool:

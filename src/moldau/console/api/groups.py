@@ -160,11 +160,15 @@ def list_groups(call: Call, asked: GroupFilter) -> GroupList:
     sample = call.console.watch.fresh()
     if len(listed) <= _FEW or sample is None:
         return GroupList(_looked_at(call, listed))
-    rows = []
-    for each in listed:
-        lag = sample.lags.get(each.name)
-        rows.append(_row(each, lag, None))
-    return GroupList(rows)
+    known = sample.lags
+    if not call.is_own:
+        # The console may see topics that the visitor may not.
+        seen = read_state(call.cluster).topics
+        known = {
+            name: GroupLag({at: one for at, one in lag.partitions.items() if at[0] in seen})
+            for name, lag in known.items()
+        }
+    return GroupList([_row(each, known.get(each.name), None) for each in listed])
 
 
 def _looked_at(call: Call, listed: list[ListedGroup]) -> list[GroupRow]:

@@ -35,8 +35,8 @@ class ChosenLetter(msgspec.Struct):
     """A letter by its place; with a `key` or a `value`, it is moved with that one instead of its
     own. One with another key goes to that key's partition."""
 
-    partition: Annotated[int, Meta(ge=0)]
-    offset: Annotated[int, Meta(ge=0)]
+    partition: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+    offset: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
     value: Any = None
     value_encoding: Encoding = "text"
     schema_id: int | None = None
@@ -111,7 +111,10 @@ def _all_kinds(call: Call, topic: str, reason: str) -> set[tuple[str, str]]:
         start, _ = known.get(partition, (0, 0))
         for record, _ in read_all(call.cluster, topic, partition, start):
             view = view_of(partition, record)
-            if view is not None and has_reason(view.reason, reason):
+            if view is None:
+                continue
+            shown = call.console.masks.reason(topic, view.origin.topic, view.reason)
+            if has_reason(shown, reason):
                 found.add((view.kind, view.of))
     return found
 
@@ -183,6 +186,7 @@ def _redrive(
     outcome: RedriveOutcome,
 ) -> None:
     """Move letters of pipelines and quarantines."""
+    masks = call.console.masks
     values = {place: value for place, value in edits.values.items() if place in chosen}
 
     def rekey(letter: PipelineLetter) -> bytes | None:
@@ -196,7 +200,8 @@ def _redrive(
 
     def is_plain(letter: PipelineLetter) -> bool:
         place = (letter.partition, letter.offset)
-        is_meant = asked.all and has_reason(letter.reason, asked.reason)
+        shown = masks.reason(topic, letter.origin.topic, letter.reason)
+        is_meant = asked.all and has_reason(shown, asked.reason)
         return (is_meant or place in chosen) and place not in values
 
     rounds: list[dict[str, Any]] = [{"choose": is_plain}, {"choose": is_edited, "edit": edit}]
@@ -226,9 +231,11 @@ def _redrive_group(
     outcome: RedriveOutcome,
 ) -> None:
     """Move letters that a share group has given up: the chosen ones, and then the others if all."""
+    masks = call.console.masks
 
     def with_reason(letter: Letter) -> Letter | None:
-        return letter if letter.at in chosen or has_reason(letter.reason, asked.reason) else None
+        shown = masks.reason(topic, letter.topic, letter.reason)
+        return letter if letter.at in chosen or has_reason(shown, asked.reason) else None
 
     def choose(letter: Letter) -> Letter | None:
         if letter.at not in chosen:

@@ -24,13 +24,14 @@ class Where(msgspec.Struct):
 
 
 class Problem(msgspec.Struct):
-    """Something that is wrong."""
+    """Something that is wrong. `topic` is one that `what` names, too."""
 
     severity: str
     what: str
     where: Where
     hint: str
     since_ms: int | None = None
+    topic: str | None = None
 
 
 class Problems:
@@ -120,6 +121,10 @@ def _brokers(sample: Sample) -> list[Problem]:
 def _transactions(sample: Sample) -> list[Problem]:
     found = []
     held = sample.transactions
+    if held.unseen:
+        what = f"nobody knows whether a transaction holds readers back: {held.unseen}"
+        hint = "give the console's own user Describe on all transactional ids, and Read on topics"
+        found.append(Problem(INFO, what, Where("cluster", "transactions"), hint))
     for each in held.hanging:
         topic, index = each.place
         what = (
@@ -143,7 +148,8 @@ def _transactions(sample: Sample) -> list[Problem]:
             hint = "start the query of the Spark sink again, or run `moldau transactions recover`"
         else:
             hint = "end it in its program, or abort it"
-        found.append(Problem(WARNING, what, Where("transaction", transaction.id), hint))
+        where = Where("transaction", transaction.id)
+        found.append(Problem(WARNING, what, where, hint, topic=topic))
     return found
 
 

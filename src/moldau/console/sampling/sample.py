@@ -14,10 +14,11 @@ from moldau.console.sampling.pipelines import PipelineInfo, PipelineStatuses
 from moldau.console.sampling.state import ClusterState, bounds, read_state, sizes
 from moldau.console.sampling.transactions import HeldBack, read_held_back
 from moldau.peer.cluster import Cluster
-from moldau.peer.errors import PeerError
+from moldau.peer.errors import PeerError, Refused
 from moldau.peer.groups import Groups, ListedGroup
 from moldau.peer.share_groups import SHARE, ShareGroupInfo, ShareGroups
 from moldau.topic_partition import TopicPartition
+from moldau.wire.errors import Error
 
 # Of more groups, only some are looked at in each sample, in turn.
 _GROUPS_AT_ONCE = 200
@@ -26,6 +27,7 @@ _TREND_STEPS = 12
 _MOST_TRENDS = 20_000
 # A transaction is open for long after minutes, so that seconds more or less do not matter.
 _TRANSACTIONS_EVERY_S = 30.0
+_DENIED = (Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Error.TOPIC_AUTHORIZATION_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,9 @@ class Sampler:
             self._look_at = now + _TRANSACTIONS_EVERY_S
             try:
                 self._held_back = read_held_back(cluster, state, known)
+            except Refused as refused:
+                is_denied = refused.code in _DENIED
+                self._held_back = HeldBack(unseen=str(refused) if is_denied else "")
             except PeerError:
                 self._held_back = HeldBack()
         return self._held_back

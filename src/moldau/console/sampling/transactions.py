@@ -16,12 +16,14 @@ from moldau.topic_partition import TopicPartition
 class HeldBack:
     """Transactions that `hang`, known to no coordinator, and `late` ones, which somebody may end.
 
-    `held` has the partitions in which a transaction is open.
+    `held` has the partitions in which a transaction is open. If `unseen` says why, there may be
+    some that we may not see.
     """
 
     hanging: tuple[OpenTransaction, ...] = ()
     late: tuple[Late, ...] = ()
     held: Mapping[TopicPartition, Held] | None = None
+    unseen: str = ""
 
     def behind(self, place: TopicPartition) -> int:
         """Return how many messages are not shown to those who read committed ones."""

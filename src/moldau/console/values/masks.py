@@ -6,7 +6,7 @@
     TOPIC:@NAME      the header of this name, where it is neither of these
 
 In the topic, * stands for any number of characters. A dead letter is hidden as the records of the
-topic that it came from are, besides.
+topic that it came from are, besides, and so is its reason if anything of key or value is.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from moldau.client.pipelines.letters import ORIGIN_TOPIC
+from moldau.client.pipelines.letters import ORIGIN_TOPIC, REASON
 from moldau.client.queue.redrive import PREFIX
 
 # Headers that name the topic of a dead letter's origin.
 ORIGINS = frozenset((ORIGIN_TOPIC, f"{PREFIX}topic"))
+# Headers that say why a record is a dead letter, and may quote its key and value.
+REASONS = frozenset((REASON, f"{PREFIX}message"))
 HIDDEN = "***"
 KEY, VALUE = "@key", "@value"
 
@@ -62,10 +64,19 @@ class Masks:
         masks = self.of(topic)
         if not self._masks:
             return masks
+        is_letter = False
         for name, value in headers:
             if name in ORIGINS and value is not None:
+                is_letter = True
                 masks |= self.of(bytes(value).decode(errors="replace"))
+        if is_letter and masks.hides_content:
+            masks |= TopicMasks(headers=REASONS)
         return masks
+
+    def reason(self, topic: str, origin: str, reason: str) -> str:
+        """Return the reason of a letter in a topic, as far as it is shown."""
+        hidden = self._masks and (self.of(topic) | self.of(origin)).hides_content
+        return HIDDEN if hidden else reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,11 @@ class TopicMasks:
 
     def __bool__(self) -> bool:
         return bool(self.key or self.value or self.headers or self.fields)
+
+    @property
+    def hides_content(self) -> bool:
+        """Whether anything of key or value is hidden."""
+        return self.key or self.value or bool(self.fields)
 
     def hide(self, value: Any) -> Any:
         """Return a decoded value without what is hidden; all of it if it has no fields."""
