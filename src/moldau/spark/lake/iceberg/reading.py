@@ -51,7 +51,11 @@ class Reading:
         if task.delete_files or task.file.file_format != FileFormat.PARQUET:
             return OpenWholeFile(self, task, schema)
         source = self.io().new_input(task.file.file_path).open()
-        opened = OpenParquetFile(source, self.metadata, schema)
+        try:
+            opened = OpenParquetFile(source, self.metadata, schema)
+        except Exception:
+            source.close()
+            raise
         if opened.missing & self._in_folders(task):
             opened.close()
             return OpenWholeFile(self, task, schema)
