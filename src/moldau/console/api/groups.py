@@ -162,7 +162,6 @@ def list_groups(call: Call, asked: GroupFilter) -> GroupList:
         return GroupList(_looked_at(call, listed))
     known = sample.lags
     if not call.is_own:
-        # The console may see topics that the visitor may not.
         seen = read_state(call.cluster).topics
         known = {
             name: GroupLag({at: one for at, one in lag.partitions.items() if at[0] in seen})
