@@ -26,7 +26,6 @@ from moldau.bench.frames import produce_batch_request, produce_error
 from moldau.bench.proc import cpu_seconds, memory_mib, wait_quiet
 from moldau.bench.results import Row, Target, figure, percentile
 from moldau.bench.workbench import Workbench
-from moldau.local.ports import free_ports
 from moldau.records.record import Record, build_batch
 
 _RATE = Target(1_000_000, at_least=True)
@@ -66,7 +65,7 @@ def measure_console(bench: Workbench) -> Iterator[Row]:
 def _searches(bench: Workbench) -> Iterator[Row]:
     count = amounts_of(bench.scale).console_records
     bench.say(f"console: writing {count:,} records")
-    with _with_console(bench) as (broker, own_url):
+    with bench.broker() as broker:
         topic = bench.new_topic()
         broker.create_topic(topic)
         count = _fill(broker, topic, count)
@@ -90,9 +89,7 @@ def _searches(bench: Workbench) -> Iterator[Row]:
                     figure("first results, later ones", "s", [s.first_s for s in warm], _FIRST_S),
                 ),
             )
-            yield _beside(bench, broker, "", (child.pid, url), topic, count)
-        where = " in the broker's own console"
-        yield _beside(bench, broker, where, (broker.pid, own_url), topic, count)
+            yield _beside(bench, broker, child.pid, url, topic, count)
 
 
 def _value(number: int) -> bytes:
@@ -118,18 +115,6 @@ def _fill(broker: BrokerUnderTest, topic: str, count: int) -> int:
             if error := produce_error(answer, topic):
                 raise BenchFailed(f"error {error} for a batch")
     return times * _BATCH_RECORDS
-
-
-@contextmanager
-def _with_console(bench: Workbench) -> Iterator[tuple[BrokerUnderTest, str]]:
-    """A broker with HTTP, and the address of its own console, which nobody has opened yet."""
-    (port,) = free_ports(1)
-    broker = bench.start_broker(settings=[f"http.listen=127.0.0.1:{port}"])
-    try:
-        broker.wait_ready()
-        yield broker, f"http://127.0.0.1:{port}/console"
-    finally:
-        broker.discard()
 
 
 @contextmanager
@@ -225,12 +210,7 @@ def _events(url: str) -> Iterator[tuple[str, Any]]:
 
 
 def _beside(
-    bench: Workbench,
-    broker: BrokerUnderTest,
-    where: str,
-    console: tuple[int, str],
-    topic: str,
-    count: int,
+    bench: Workbench, broker: BrokerUnderTest, pid: int, url: str, topic: str, count: int
 ) -> Row:
     """Measure a producer at a steady rate, without a search and beside one, in turns.
 
@@ -243,8 +223,6 @@ def _beside(
     hot = bench.new_topic()
     broker.create_topic(hot)
     seconds = bench.scale.requests_s
-    pid, url = console
-    _post(f"{url}/api/searches/ready", {"topic": topic})
     halves: tuple[list[float], list[float]] = ([], [])
     busy: list[float] = []
     for sample in range(bench.scale.repeats):
@@ -272,7 +250,7 @@ def _beside(
     quiet, beside = percentile([*halves[0], *halves[1]], 99), percentile(busy, 99)
     return Row(
         "console",
-        f"Produce of {_PACED_SIZE} B, {_PACED_RATE:,} a second, beside such a search{where}",
+        f"Produce of {_PACED_SIZE} B, {_PACED_RATE:,} a second, beside such a search",
         (
             figure("p99 without a search", "ms", [quiet * 1000]),
             figure("p99 beside a search", "ms", [beside * 1000]),

@@ -7,27 +7,18 @@ while the next one comes. Taking eight megabytes at once makes both wait for mem
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import pyarrow as pa
 
 from moldau.arrow.decode import Scan, scan
+from moldau.peer.fetch_stream import FetchStream
 from moldau.records.batch import PREFIX_SIZE
 from moldau.wire.primitives import INT32
 
 PIECE_BYTES = 1 << 20
 
 
-class Stream(Protocol):
-    """Batches one after the other, of which so many bytes are left."""
-
-    left: int
-
-    def fill(self, room: memoryview) -> None:
-        """Fill `room`, which may not be larger than what is left, with what comes next."""
-
-
-def pieces(stream: Stream, target_bytes: int = PIECE_BYTES) -> Iterator[Scan]:
+def pieces(stream: FetchStream, target_bytes: int = PIECE_BYTES) -> Iterator[Scan]:
     """Pieces in memory of their own, which may be written over; each has a batch at least.
 
     A batch that is cut short at the end of the answer is left out, as brokers may send it.

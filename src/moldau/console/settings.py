@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from moldau.console.search.request import OwnBroker
 from moldau.console.values.masks import Mask
 from moldau.peer.retries import PeerSettings
 from moldau.schemas.registry_settings import RegistrySettings
@@ -54,8 +53,6 @@ class ConsoleSettings:
     sample_every_s: float = 10.0
     # Of a console in a broker: gives the broker's token for the address of a visitor.
     vouch: Callable[[str], str] | None = field(default=None, repr=False)
-    # Of a console in a broker: where its logs are, for those who may read them.
-    own_broker: OwnBroker | None = None
     # Of a console in a broker: its registry is on this machine, whatever its address.
     registry_is_here: bool = False
 

@@ -54,9 +54,7 @@ class PartitionFetcher:
         self.settings = settings or FetchSettings()
         self._cluster = cluster
         self._expected_id = topic_id
-        # What the broker is that the last answer came from, and of which topic of that name.
-        self.node_id = -1
-        self.topic_id: UUID | None = None
+        self._topic_id: UUID | None = None
         self._epoch = -1
         self._leader: Connection | None = None
         self._ahead: tuple[int, Asked] | None = None
@@ -133,7 +131,7 @@ class PartitionFetcher:
     def _send(self, connection: Connection, offset: int) -> Asked:
         settings = self.settings
         wanted = FetchPartition(self.partition, self._epoch, offset, max_bytes=settings.max_bytes)
-        key = connection.fetch_key(self.topic, self.topic_id)
+        key = connection.fetch_key(self.topic, self._topic_id)
         request = FetchRequest(
             [(key, [wanted])],
             max_wait_ms=settings.max_wait_ms,
@@ -150,7 +148,7 @@ class PartitionFetcher:
             assert found is not None
             assert self._expected_id is not None
             raise TopicRecreated(self.topic, self._expected_id, found)
-        self.node_id, self.topic_id, self._epoch = node.id, found, epoch
+        self._topic_id, self._epoch = found, epoch
         self._leader = self._cluster.to(node)
         return self._leader
 

@@ -48,7 +48,6 @@ def new_request(
         [f"{each.topics}:{each.field}" for each in settings.masks],
         follows,
         registry_own=settings.registry_own,
-        own_broker=settings.own_broker,
         origin="" if settings.vouch is None else settings.vouch(visitor.address),
     )
 

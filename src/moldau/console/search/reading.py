@@ -1,8 +1,4 @@
-"""Reading for a search: fetches ranges of partitions in turn, and makes Arrow batches of them.
-
-In a console of a broker, most of what that broker leads is read from its files instead: whom the
-broker serves besides would wait while it sends a whole topic.
-"""
+"""Reading for a search: fetches ranges of partitions in turn, and makes Arrow batches of them."""
 
 from __future__ import annotations
 
@@ -13,36 +9,22 @@ import pyarrow as pa
 from moldau.arrow.decode import Aborted, Decoder
 from moldau.arrow.pieces import pieces
 from moldau.console.search.columns import DECODED
-from moldau.console.search.request import OwnBroker, Range
-from moldau.console.search.segments import SegmentFiles
+from moldau.console.search.request import Range
 from moldau.peer.cluster import Cluster
 from moldau.peer.errors import ConnectionLost, OffsetOutOfRange
 from moldau.peer.fetcher import FetchSettings, PartitionFetcher
-from moldau.records.batch import BatchError
 
 # Small enough that others whom the broker serves do not wait for it.
 _FETCH_BYTES = 512 << 10
 # Large enough that a query over a batch is worth its cost.
 _BATCH_BYTES = 2 << 20
-# How much is read from files until the broker is asked again whether it may be read.
-_FILE_BYTES = 64 << 20
-# Where files had less than this, so many fetches go on first.
-_FEW_BYTES = 1 << 20
-_FETCHES_FIRST = 16
 _NEVER = (1 << 63) - 1
 
 
 class RangeReader:
     """One range, read piece by piece. A range that follows has no end."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        topic: str,
-        wanted: Range,
-        follows: bool,
-        own_broker: OwnBroker | None = None,
-    ) -> None:
+    def __init__(self, cluster: Cluster, topic: str, wanted: Range, follows: bool) -> None:
         settings = FetchSettings(_FETCH_BYTES, 200 if follows else 100, read_committed=True)
         self._fetcher = PartitionFetcher(cluster, topic, wanted.partition, None, settings)
         self._decoder = Decoder(DECODED, topic, wanted.partition, target_bytes=_BATCH_BYTES)
@@ -50,8 +32,6 @@ class RangeReader:
         self.position = wanted.start
         self._end = _NEVER if follows else wanted.end
         self._follows = follows
-        self._own = None if follows else own_broker
-        self._fetches_first = 0
         self.bytes = 0
         self._is_stuck = False
 
@@ -91,13 +71,12 @@ class RangeReader:
             self.position = gap.log_start if self.position < gap.log_start else self._end
             return
         self.bytes += stream.size
-        files = self._files()
         aborted = Aborted(stream.partition.aborted or ())
         before = self.position
         try:
             for piece in pieces(stream, _FETCH_BYTES):
                 following = max(self.position, piece.next_offset)
-                if not files and not stream.left and self.position < following < self._end:
+                if not stream.left and self.position < following < self._end:
                     self._fetcher.ask_ahead(following)
                 yield from self._decoder.decode(piece, self.position, self._end, aborted)
                 self.position = following
@@ -107,34 +86,6 @@ class RangeReader:
         if self.position == before and not self._follows:
             # What follows belongs to an open transaction, or is not there any more.
             self._is_stuck = True
-        if files:
-            yield from self._read_files(files, min(self._end, stream.partition.last_stable))
-
-    def _files(self) -> SegmentFiles | None:
-        """Return the files that the last fetch was from, if they are here and worth a look."""
-        own, fetcher = self._own, self._fetcher
-        if own is None or fetcher.node_id != own.node_id or fetcher.topic_id is None:
-            return None
-        if self._fetches_first:
-            self._fetches_first -= 1
-            return None
-        folder = f"{own.folder}/{fetcher.topic}-{fetcher.partition}"
-        return SegmentFiles(folder, fetcher.topic_id)
-
-    def _read_files(self, files: SegmentFiles, until: int) -> Iterator[pa.RecordBatch]:
-        before = self.bytes
-        try:
-            for piece in files.read(self.position, until, _FILE_BYTES):
-                for batch in self._decoder.decode(piece, self.position, until):
-                    yield batch
-                    self.position = batch.column("offset")[-1].as_py() + 1
-                self.position = max(self.position, piece.next_offset)
-                self.bytes += piece.size
-        except BatchError:
-            # A fetch of it will say what is wrong.
-            pass
-        if self.bytes - before < _FEW_BYTES:
-            self._fetches_first = _FETCHES_FIRST
 
 
 def _as_one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -23,13 +23,6 @@ class Range(msgspec.Struct, array_like=True):
     end: int
 
 
-class OwnBroker(msgspec.Struct, frozen=True):
-    """The broker that a console is part of: its id, and the folder of its logs."""
-
-    node_id: int
-    folder: str
-
-
 class SearchRequest(msgspec.Struct):
     """What a worker is to look for. It comes by a pipe: a password has no place elsewhere.
 
@@ -52,7 +45,6 @@ class SearchRequest(msgspec.Struct):
     origin: str = ""
     # What the console's own settings say about the registry.
     registry_own: RegistrySettings | None = None
-    own_broker: OwnBroker | None = None
 
 
 class FoundRecord(msgspec.Struct, array_like=True):

@@ -131,7 +131,7 @@ class Search:
         )
         with Cluster(parse_bootstrap(request.bootstrap), settings) as cluster:
             readers = [
-                RangeReader(cluster, request.topic, each, request.follows, request.own_broker)
+                RangeReader(cluster, request.topic, each, request.follows)
                 for each in request.ranges
                 if request.follows or each.start < each.end
             ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import os
 from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute, Mount
@@ -139,7 +138,6 @@ def _mechanism(host: Host, listener: ListenerAddress) -> str:
 
 def _settings(host: Host) -> ConsoleSettings:
     from moldau.broker.security.sasl.doors import jaas_setting
-    from moldau.console.search.request import OwnBroker
     from moldau.console.settings import ConsoleSettings, OidcSettings
     from moldau.console.values.masks import Mask
     from moldau.security.client import ClientSecurity
@@ -189,7 +187,6 @@ def _settings(host: Host) -> ConsoleSettings:
         sign_in,
         registry=f"{scheme}://{in_url}:{http_port}",
         registry_is_here=True,
-        own_broker=OwnBroker(broker.id, os.path.abspath(settings.folder)),
         read_only=settings.http_console == "read-only",
         masks=tuple(map(Mask.parse, settings.console_masks)),
         oidc=oidc,
