@@ -25,11 +25,15 @@ _SEEDS = 24
 # of aborted transactions; markers that were answered before all of them were written; what a
 # follower had cut off came back after a power failure, or did among what it had copied since; an
 # epoch that was taken, after a crash, for later than it began; the log of a deleted topic came back
-# after a power failure, and was taken for that of a new one. And three that were wrongly called
-# failures: a group's commit that was given up came after the next one; a producer asked a
-# coordinator that had yet to hear that its session was over; a member that had more to give up
-# committed in its epoch, which counts for what others have got by then.
-_FOUND = (273, 375, 399, 637, 691, 795, 840, 842, 874, 937, 1186, 5053, 5187)
+# after a power failure, and was taken for that of a new one; a session ended just when it was
+# elected, and the next one went on as the controller. And five that were wrongly called failures: a
+# group's commit that was given up came after the next one; a producer asked a coordinator that had
+# yet to hear that its session was over; a member that had more to give up committed in its epoch,
+# which counts for what others have got by then; the last words of a broker came after its disk was
+# lost; a bit that flipped made another number of where an epoch began.
+_FOUND = (
+    273, 375, 399, 637, 679, 691, 781, 795, 840, 842, 874, 937, 1186, 1741, 5053, 5187,
+)  # fmt: skip
 # A follower kept what was never committed, since its leader had an epoch begin too late: compaction
 # had taken that epoch's first batches away before the leader copied it.
 _FOUND_WITH_THEMES = (("compaction", 14),)

@@ -87,7 +87,7 @@ class Election:
                 self.lose()
                 return NOBODY
             if stat.owner == self._session.id:
-                return await self._recognize(holder)
+                return await self._recognize(holder, stat.owner)
             self.lose()
             if holder.id != self._broker_id:
                 return holder.id
@@ -135,14 +135,17 @@ class Election:
             return refusal.at > 0
         return True
 
-    async def _recognize(self, holder: Holder) -> int:
-        """Return the version of the epoch by which this session is the controller."""
+    async def _recognize(self, holder: Holder, session: int) -> int:
+        """Take up being the controller, which this session is."""
         if self._epoch_version is not None:
             return self._broker_id
         try:
             epoch, version = await self._read_epoch()
         except DamagedNode as error:
             logger.error("%s; there will be no controller until it is repaired", error)
+            return NOBODY
+        if self._session.id != session:
+            # It has ended since: `lose` came before there was anything to lose.
             return NOBODY
         if epoch != holder.epoch:
             logger.error(
